@@ -1,0 +1,135 @@
+"""The one shape of everything a step's tokens can come from.
+
+A `Backend` opens conversations; a `Conversation` is a prefix that can be forked, continued and
+generated from. The engine, remote servers and the scripted backend of tests all have this shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+JsonValue: TypeAlias = (
+    "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+)
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen; `None` leaves the backend's default.
+
+    temperature 0 is greedy. seed: the same seed gives the same tokens, whatever else runs.
+    stop: the text ends before the first of these strings.
+    """
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One turn for the model to write. json_schema: the text must be JSON valid under it."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    json_schema: Mapping[str, JsonValue] | bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one generation cost, in tokens and seconds.
+
+    prompt_tokens: length of the whole prompt. prefilled_tokens: prompt tokens computed by this
+    generation. reused_tokens: prompt tokens whose KV was there already (prompt = prefilled + reused).
+    generated_tokens: output tokens, forced ones included. ttft_s: from the request to its first token.
+    """
+
+    prompt_tokens: int = 0
+    prefilled_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
+    ttft_s: float = 0.0
+    total_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """Text that became certain; `num_tokens` output tokens arrived since the last delta."""
+
+    text: str
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationDone:
+    """The last item of every generation: the whole text, why it ended, what it cost.
+
+    prompt_ids, output_ids: the exact tokens, where the backend knows them; else None.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    usage: Usage
+    prompt_ids: tuple[int, ...] | None = None
+    output_ids: tuple[int, ...] | None = None
+
+
+class Conversation(Protocol):
+    """A prefix held by a backend. One owner; `close` gives its memory back and is idempotent."""
+
+    def add_user(self, text: str) -> None:
+        """Append a user turn. `text` is content: it never becomes a control token."""
+        ...
+
+    def generate(self, request: GenerateRequest) -> AsyncIterator[TextDelta | GenerationDone]:
+        """Let the model write the next assistant turn, which joins the conversation when done.
+
+        Closing the iterator early cancels the generation and leaves the conversation as it was.
+        """
+        ...
+
+    async def fork(self) -> Conversation:
+        """A second conversation with the same history, sharing its KV copy-on-write."""
+        ...
+
+    async def close(self) -> None:
+        """Let the prefix go; safe to call twice and under cancellation."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStatistics:
+    """Counters since the backend was opened; zeros where a backend cannot know."""
+
+    prefilled_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
+    pages_total: int = 0
+    pages_free: int = 0
+    pages_cached: int = 0
+    pages_held: int = 0
+    pages_peak: int = 0
+
+
+class Backend(Protocol):
+    """Where conversations are opened. Opened and closed by whoever made it, not by a run."""
+
+    @property
+    def name(self) -> str:
+        """How messages and events call it, for example 'engine'."""
+        ...
+
+    async def open(self, *, system: str | None = None) -> Conversation:
+        """Start a conversation; without `system` the model's template may add its own default."""
+        ...
+
+    def statistics(self) -> BackendStatistics:
+        """A snapshot; cheap, callable at any time."""
+        ...

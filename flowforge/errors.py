@@ -1,0 +1,74 @@
+"""The errors a user of FlowForge can see: one root, families by who must act.
+
+    FlowForgeError
+    ├── WorkflowError    the author of the workflow, or who gave its inputs    WF…
+    ├── EngineError      who operates the engine or chose the model            EN…
+    ├── ToolError        who owns the tool                                     TL…
+    └── InternalError    us                                                    IN…
+
+This module imports nothing: every other room may stand on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a file; line and column count from 1, in characters."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class FlowForgeError(Exception):
+    """Something a person can act on.
+
+    code: stable, for example "EN201"; what documentation and scripts key on.
+    message: what happened, with the values expected and got; lower case, no full stop.
+    location: where in the user's files, when there is such a place.
+    help: how to fix it, one line.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        location: Location | None = None,
+        help: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.location = location
+        self.help = help
+
+    def __str__(self) -> str:
+        lines = [f"error[{self.code}]: {self.message}"]
+        if self.location is not None:
+            lines.append(f"  --> {self.location}")
+        if self.help is not None:
+            lines.append(f"help: {self.help}")
+        return "\n".join(lines)
+
+
+class WorkflowError(FlowForgeError):
+    """The workflow or its inputs are at fault: its author or caller must act."""
+
+
+class EngineError(FlowForgeError):
+    """The model, the machine or the engine's limits are at fault: its operator must act."""
+
+
+class ToolError(FlowForgeError):
+    """A tool failed: its owner must act."""
+
+
+class InternalError(FlowForgeError):
+    """FlowForge is at fault: please report it."""

@@ -1,0 +1,126 @@
+"""The facts of a run, in order: what the terminal, JSON lines, recorders and tests all read.
+
+Every event is frozen and numbered; a stream starts with `RunStarted` and always ends with exactly
+one of `RunFinished`, `RunFailed` and `RunCancelled`. Paths name step instances: `explore[1]/draft`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowforge.backends.protocol import FinishReason, JsonValue, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The first event. inputs: as given, defaults filled in."""
+
+    workflow: str
+    inputs: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """A step instance began. continues: path of the conversation it forks, if any."""
+
+    path: str
+    verb: str
+    continues: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepText:
+    """Text a `gen` step wrote since its last `StepText`."""
+
+    path: str
+    text: str
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """A step instance has its value. usage, finish_reason: for steps where a model wrote."""
+
+    path: str
+    value: JsonValue
+    finish_reason: FinishReason | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailed:
+    """A step instance failed; code and message are those of the error."""
+
+    path: str
+    code: str
+    message: str
+    help: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepCancelled:
+    """A step instance was stopped before its end because something else failed or the run was."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """What a run cost. unique_prompt_tokens: counted from the prompts alone, see accounting.py."""
+
+    prefilled_tokens: int
+    reused_tokens: int
+    generated_tokens: int
+    unique_prompt_tokens: int | None
+    pages_peak: int
+    pages_total: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The run has its outputs."""
+
+    outputs: Mapping[str, JsonValue]
+    accounting: Accounting
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """The run ended by failures; one message per failed step, each with its path."""
+
+    failures: tuple[StepFailed, ...]
+    accounting: Accounting
+
+
+@dataclass(frozen=True, slots=True)
+class RunCancelled:
+    """The run was cancelled from outside."""
+
+    accounting: Accounting
+
+
+Fact: TypeAlias = (
+    RunStarted
+    | StepStarted
+    | StepText
+    | StepFinished
+    | StepFailed
+    | StepCancelled
+    | RunFinished
+    | RunFailed
+    | RunCancelled
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact with its place in the stream. seq counts from 0; time_s is seconds since the start."""
+
+    seq: int
+    time_s: float
+    fact: Fact
