@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
-JsonValue: TypeAlias = (
-    "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
-)
+JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
 FinishReason = Literal["stop", "length"]
 
 
@@ -36,10 +34,15 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One turn for the model to write. json_schema: the text must be JSON valid under it."""
+    """One turn for the model to write. json_schema: the text must be JSON valid under it.
+
+    label: who asks, for example the step path 'explore[1]/draft'; a backend may show it in
+    messages and a script answers by it, but it never changes what a model writes.
+    """
 
     sampling: Sampling = field(default_factory=Sampling)
     json_schema: Mapping[str, JsonValue] | bool | None = None
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +91,13 @@ class Conversation(Protocol):
         """Append a user turn. `text` is content: it never becomes a control token."""
         ...
 
-    def generate(self, request: GenerateRequest) -> AsyncIterator[TextDelta | GenerationDone]:
+    def generate(
+        self, request: GenerateRequest
+    ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
         """Let the model write the next assistant turn, which joins the conversation when done.
 
-        Closing the iterator early cancels the generation and leaves the conversation as it was.
+        Closing the generator (`aclose`) early cancels the generation and leaves the conversation
+        as it was; so does cancelling the task that awaits its next item.
         """
         ...
 
