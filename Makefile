@@ -1,0 +1,60 @@
+# One command each; CONTRIBUTING.md has the same as plain pip and python commands.
+
+PYTHON ?= python3
+VENV ?= .venv
+TOPIC ?= electric bicycles
+export TOPIC
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format check wheel clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(VENV)/run.stamp ## Set up, then run the analyst workflow (TOPIC="..." changes its topic)
+	$(BIN)/flowforge run workflows/analyst.yaml -i topic="$$TOPIC"
+
+test: $(VENV)/dev.stamp ## Set up, then run all tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.stamp ## Set up, then run every linter and type checker
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(VENV)/dev.stamp ## Format the code and fix what ruff can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+check: lint test ## What CI runs
+
+wheel: $(VENV)/dev.stamp ## Build dist/*.tar.gz and from it dist/*.whl
+	$(BIN)/python -m build
+
+clean: ## Remove the virtual environment and what was built
+	rm -rf $(VENV) build dist *.egg-info
+
+$(BIN)/python:
+	@command -v "$(PYTHON)" >/dev/null || \
+		{ echo "error: no '$(PYTHON)' here; name one: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: FlowForge needs Python 3.11 or newer, got $$("$(PYTHON)" --version 2>&1);" \
+		       "name another: make PYTHON=python3.11 ..." >&2; exit 1; }
+	"$(PYTHON)" -m venv "$(VENV)"
+
+# The stamps hold make to one installation for each state of these two files. The interpreter is an
+# order-only prerequisite: its link keeps the date of the Python that it points to.
+$(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing FlowForge into $(VENV) (a few minutes the first time)"
+	$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing FlowForge and its development tools into $(VENV) (a few minutes the first time)"
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/run.stamp
