@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 FinishReason = Literal["stop", "length"]
 
 
@@ -49,9 +49,10 @@ class GenerateRequest:
 class Usage:
     """What one generation cost, in tokens and seconds.
 
-    prompt_tokens: length of the whole prompt. prefilled_tokens: prompt tokens computed by this
-    generation. reused_tokens: prompt tokens whose KV was there already (prompt = prefilled + reused).
-    generated_tokens: output tokens, forced ones included. ttft_s: from the request to its first token.
+    prompt_tokens: length of the whole prompt. prefilled_tokens: prompt tokens this generation
+    computed. reused_tokens: prompt tokens whose KV was there already, so that
+    prompt = prefilled + reused. generated_tokens: output tokens, forced ones included.
+    ttft_s: from the request to its first token.
     """
 
     prompt_tokens: int = 0

@@ -1,0 +1,218 @@
+"""Scripted answers in the place of a model: for tests of workflows and of FlowForge itself.
+
+    ScriptBackend({"angles": '["cost", "range"]', "explore[*]/draft": "a draft"})
+
+A request is answered by its label, the step path: the exact key first, then the first key that
+matches with `*` for any run of characters. A list of answers is used up one by one. Tokens are
+words; prompts are counted as a backend with a perfect prefix cache would count them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import anyio
+import anyio.lowlevel
+
+from flowforge.backends.prefix_trie import PrefixTrie
+from flowforge.backends.protocol import (
+    BackendStatistics,
+    Conversation,
+    GenerationDone,
+    TextDelta,
+    Usage,
+)
+from flowforge.errors import InternalError, WorkflowError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from flowforge.backends.protocol import FinishReason, GenerateRequest
+
+_TOKEN = re.compile(r"\S+\s*|\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedAnswer:
+    """One answer. gate: waited for before the first token. error: raised in place of the end.
+
+    finish_reason: "length" to play a cut-off answer.
+    """
+
+    text: str = ""
+    finish_reason: FinishReason = "stop"
+    error: Exception | None = None
+    gate: anyio.Event | None = None
+
+
+Answer: TypeAlias = "str | ScriptedAnswer | Sequence[str | ScriptedAnswer]"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPrompt:
+    """What a request was asked with. text: the whole conversation, one 'role: content' a turn."""
+
+    label: str
+    text: str
+    request: GenerateRequest
+
+
+class ScriptBackend:
+    """A backend that answers from a table."""
+
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        self._desk = _Desk(answers)
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return "script"
+
+    @property
+    def num_open(self) -> int:
+        """Conversations opened or forked and not closed yet."""
+        return self._desk.num_open
+
+    @property
+    def prompts(self) -> tuple[RecordedPrompt, ...]:
+        """Every request so far, in order of start."""
+        return tuple(self._desk.prompts)
+
+    async def open(self, *, system: str | None = None) -> Conversation:
+        """Start a conversation."""
+        await anyio.lowlevel.checkpoint()
+        return _ScriptConversation(self._desk, () if system is None else (("system", system),))
+
+    def statistics(self) -> BackendStatistics:
+        """Token counts; one page per open conversation stands in for memory."""
+        desk = self._desk
+        return BackendStatistics(
+            prefilled_tokens=desk.usage.prefilled_tokens,
+            reused_tokens=desk.usage.reused_tokens,
+            generated_tokens=desk.usage.generated_tokens,
+            pages_total=desk.num_peak,
+            pages_free=desk.num_peak - desk.num_open,
+            pages_held=desk.num_open,
+            pages_peak=desk.num_peak,
+        )
+
+
+class _Desk:
+    """What the conversations of one backend share: the answers left, and the books."""
+
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        self.prompts: list[RecordedPrompt] = []
+        self.num_open = 0
+        self.num_peak = 0
+        self.usage = Usage()
+        self._answers: dict[str, str | ScriptedAnswer | list[str | ScriptedAnswer]] = {
+            key: answer if isinstance(answer, str | ScriptedAnswer) else list(answer)
+            for key, answer in answers.items()
+        }
+        self._vocabulary: dict[str, int] = {}
+        self._written = PrefixTrie()
+
+    def take_in(self) -> None:
+        self.num_open += 1
+        self.num_peak = max(self.num_peak, self.num_open)
+
+    def let_go(self) -> None:
+        self.num_open -= 1
+
+    def answer(self, label: str) -> ScriptedAnswer:
+        key = self._key(label)
+        answer = self._answers[key]
+        if isinstance(answer, list):
+            if not answer:
+                raise WorkflowError(
+                    "WF522",
+                    f"the script's answers for {key!r} are used up",
+                    help=f"add one more answer to {key!r}",
+                )
+            answer = answer.pop(0)
+        return ScriptedAnswer(answer) if isinstance(answer, str) else answer
+
+    def _key(self, label: str) -> str:
+        if label in self._answers:
+            return label
+        for key in self._answers:
+            pattern = ".*".join(re.escape(part) for part in key.split("*"))
+            if "*" in key and re.fullmatch(pattern, label, re.DOTALL):
+                return key
+        known = ", ".join(repr(key) for key in self._answers) or "nothing"
+        raise WorkflowError(
+            "WF521",
+            f"the script has no answer for step {label!r}",
+            help=f"it answers {known}; '*' in a key matches any text",
+        )
+
+    def token_ids(self, text: str) -> tuple[int, ...]:
+        return tuple(
+            self._vocabulary.setdefault(token, len(self._vocabulary))
+            for token in _TOKEN.findall(text)
+        )
+
+    def account(self, prompt_ids: tuple[int, ...], output_ids: tuple[int, ...]) -> Usage:
+        num_new = self._written.add(prompt_ids)
+        self._written.add(prompt_ids + output_ids[:-1])
+        usage = Usage(len(prompt_ids), num_new, len(prompt_ids) - num_new, len(output_ids))
+        self.usage = Usage(
+            prefilled_tokens=self.usage.prefilled_tokens + usage.prefilled_tokens,
+            reused_tokens=self.usage.reused_tokens + usage.reused_tokens,
+            generated_tokens=self.usage.generated_tokens + usage.generated_tokens,
+        )
+        return usage
+
+
+class _ScriptConversation:
+    """A list of turns; forking copies it."""
+
+    def __init__(self, desk: _Desk, turns: tuple[tuple[str, str], ...]) -> None:
+        self._desk = desk
+        self._turns = turns
+        self._is_open = True
+        desk.take_in()
+
+    def add_user(self, text: str) -> None:
+        self._require_open()
+        self._turns = (*self._turns, ("user", text))
+
+    async def generate(
+        self, request: GenerateRequest
+    ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
+        self._require_open()
+        desk = self._desk
+        prompt = "".join(f"<{role}> {content} </{role}> " for role, content in self._turns)
+        text = "\n".join(f"{role}: {content}" for role, content in self._turns)
+        desk.prompts.append(RecordedPrompt(request.label, text, request))
+        answer = desk.answer(request.label)
+        if answer.gate is not None:
+            await answer.gate.wait()
+        for token in _TOKEN.findall(answer.text):
+            await anyio.lowlevel.checkpoint()
+            yield TextDelta(token, 1)
+        await anyio.lowlevel.checkpoint()
+        if answer.error is not None:
+            raise answer.error
+        prompt_ids = desk.token_ids(prompt + "<assistant> ")
+        output_ids = desk.token_ids(answer.text)
+        usage = desk.account(prompt_ids, output_ids)
+        self._turns = (*self._turns, ("assistant", answer.text))
+        yield GenerationDone(answer.text, answer.finish_reason, usage, prompt_ids, output_ids)
+
+    async def fork(self) -> Conversation:
+        self._require_open()
+        await anyio.lowlevel.checkpoint()
+        return _ScriptConversation(self._desk, self._turns)
+
+    async def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._desk.let_go()
+        await anyio.lowlevel.checkpoint()
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise InternalError("IN510", "a closed conversation was used")

@@ -1,0 +1,89 @@
+"""Loading, checking and running a workflow in one call each: what `import flowforge` offers."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from flowforge.language import loader
+from flowforge.language.inputs import resolve_inputs
+from flowforge.language.program import Program
+from flowforge.language.schemas import SchemaProblem
+from flowforge.runtime.run import start
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowforge.backends.protocol import Backend
+    from flowforge.language.diagnostics import Diagnostic
+    from flowforge.language.loader import LoadResult
+    from flowforge.language.program import JsonValue
+
+
+def load_file(path: str | Path) -> LoadResult:
+    """Load a workflow file with JSON Schemas checked too; every problem is a diagnostic."""
+    return loader.load(path, schema_checker=_check_schema)
+
+
+def check(path: str | Path) -> tuple[Diagnostic, ...]:
+    """All problems of a workflow file, errors and warnings, in file order."""
+    return load_file(path).diagnostics
+
+
+def load(path: str | Path) -> Program:
+    """The checked program of a workflow file. Raises DiagnosticsError with every problem."""
+    return loader.require_program(load_file(path))
+
+
+async def run(
+    workflow: str | Path | Program,
+    /,
+    *,
+    backend: Backend | None = None,
+    model: str | None = None,
+    **inputs: JsonValue,
+) -> Mapping[str, JsonValue]:
+    """Run a workflow to its outputs.
+
+    backend: stays open afterwards; without one the engine is opened for this run alone, on `model`
+    (a directory or a Hugging Face id) or the default model. inputs: by name; an input called
+    'backend' or 'model' needs `start`.
+    Raises DiagnosticsError, WorkflowError WF3xx, EngineError, RunFailedError.
+    """
+    program = workflow if isinstance(workflow, Program) else load(workflow)
+    values = resolve_inputs(program, inputs)
+    async with AsyncExitStack() as stack:
+        if backend is None:
+            from flowforge.backends.engine import open_engine_backend
+
+            backend = await stack.enter_async_context(open_engine_backend(model))
+        running = await stack.enter_async_context(start(program, values, backend))
+        return await running.result()
+
+
+def run_sync(
+    workflow: str | Path | Program,
+    /,
+    *,
+    backend: Backend | None = None,
+    model: str | None = None,
+    **inputs: JsonValue,
+) -> Mapping[str, JsonValue]:
+    """`run` for code that has no event loop."""
+
+    async def main() -> Mapping[str, JsonValue]:
+        return await run(workflow, backend=backend, model=model, **inputs)
+
+    return anyio.run(main)
+
+
+def _check_schema(schema: JsonValue) -> list[SchemaProblem]:
+    from flowforge.grammars import check_schema
+
+    return [
+        SchemaProblem(problem.pointer, problem.message, problem.severity, problem.help)
+        for problem in check_schema(schema)
+    ]

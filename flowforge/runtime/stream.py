@@ -1,0 +1,152 @@
+"""The numbered event stream of one run and its readers.
+
+A reader is never waited for and never loses a fact about a step or the run. What a slow reader has
+not taken yet is coalesced: texts of one step become one `StepText`, in the place of the first, so
+what waits for a reader is bounded by the run's steps and its text, not by its tokens. A reader
+who comes late is a slow reader: it gets the whole run, coalesced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+
+from flowforge.runtime.events import (
+    Event,
+    RunCancelled,
+    RunFailed,
+    RunFinished,
+    StepText,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from flowforge.runtime.events import Fact
+
+MAX_WAITING = 256
+"""Events that may wait for a reader one by one before its texts are coalesced."""
+
+
+@dataclass(slots=True, eq=False)
+class _Text:
+    """Texts of one step that wait as one event; numbered as the first of them."""
+
+    seq: int
+    time_s: float
+    path: str
+    num_tokens: int
+    parts: list[str]
+
+    def event(self) -> Event:
+        return Event(
+            self.seq, self.time_s, StepText(self.path, "".join(self.parts), self.num_tokens)
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Backlog:
+    """Events in order, texts coalesced per step once more than `max_separate` wait."""
+
+    max_separate: int
+    entries: list[Event | _Text] = field(default_factory=list["Event | _Text"])
+    texts: dict[str, _Text] = field(default_factory=dict["str", "_Text"])
+
+    def put(self, event: Event) -> None:
+        fact = event.fact
+        if not isinstance(fact, StepText):
+            self.entries.append(event)
+            # Text that follows a step's start or end must not move in front of it.
+            self.texts.pop(getattr(fact, "path", ""), None)
+            return
+        waiting = self.texts.get(fact.path)
+        if waiting is not None and len(self.entries) >= self.max_separate:
+            waiting.parts.append(fact.text)
+            waiting.num_tokens += fact.num_tokens
+            return
+        text = _Text(event.seq, event.time_s, fact.path, fact.num_tokens, [fact.text])
+        self.entries.append(text)
+        self.texts[fact.path] = text
+
+    def events(self) -> list[Event]:
+        return [entry.event() if isinstance(entry, _Text) else entry for entry in self.entries]
+
+    def take(self) -> list[Event]:
+        events = self.events()
+        self.entries = []
+        self.texts = {}
+        return events
+
+
+class EventReader:
+    """One reader's view of a run, from its first event to its terminal one.
+
+    Numbers of events it gets rise; a gap in them means that texts were coalesced.
+    """
+
+    def __init__(self, history: list[Event], max_waiting: int) -> None:
+        self._backlog = _Backlog(max_waiting)
+        self._wakeup = anyio.Event()
+        for event in history:
+            self.put(event)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Events until the terminal one; one task at a time may iterate."""
+        while True:
+            for event in self._backlog.take():
+                yield event
+                if is_terminal(event.fact):
+                    return
+            if not self._backlog.entries:
+                self._wakeup = anyio.Event()
+                await self._wakeup.wait()
+
+    def put(self, event: Event) -> None:
+        """For the stream alone: one more event waits."""
+        self._backlog.put(event)
+        self._wakeup.set()
+
+
+class EventStream:
+    """The one writer's end: numbers facts and hands them to every reader, at once and unawaited."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._start_s = clock()
+        self._num_events = 0
+        self._history = _Backlog(max_separate=0)
+        self._readers: list[EventReader] = []
+        self._is_closed = False
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the stream began."""
+        return self._clock() - self._start_s
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the terminal event has been emitted."""
+        return self._is_closed
+
+    def emit(self, fact: Fact) -> None:
+        """Number a fact and hand it out. After a terminal fact there must be none."""
+        assert not self._is_closed, f"{type(fact).__name__} after the end of the run"
+        event = Event(self._num_events, self.elapsed_s, fact)
+        self._num_events += 1
+        self._is_closed = is_terminal(fact)
+        self._history.put(event)
+        for reader in self._readers:
+            reader.put(event)
+
+    def reader(self, *, max_waiting: int = MAX_WAITING) -> EventReader:
+        """A new reader, which gets the run from its first event."""
+        reader = EventReader(self._history.events(), max_waiting)
+        self._readers.append(reader)
+        return reader
+
+
+def is_terminal(fact: Fact) -> bool:
+    """Whether a stream ends with this fact."""
+    return isinstance(fact, RunFinished | RunFailed | RunCancelled)
