@@ -23,7 +23,7 @@ lint: $(VENV)/dev.stamp ## Set up, then run every linter and type checker
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
