@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,6 +15,7 @@ from flowforge.runtime.run import start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from flowforge.backends.protocol import Backend
     from flowforge.language.diagnostics import Diagnostic
