@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from flowforge.language.templates import Template
     from flowforge.language.types import Type
 
-JsonValue: TypeAlias = (
-    "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
-)
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
 
 @dataclass(frozen=True, slots=True)
