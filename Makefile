@@ -34,27 +34,29 @@ format: $(VENV)/dev.stamp ## Format the code and fix what ruff can fix
 check: lint test ## What CI runs
 
 wheel: $(VENV)/dev.stamp ## Build dist/*.tar.gz and from it dist/*.whl
-	$(BIN)/python -m build
+	$(BIN)/python -m build --no-isolation
 
 clean: ## Remove the virtual environment and what was built
 	rm -rf $(VENV) build dist *.egg-info
 
-$(BIN)/python:
+# A stamp, and not the interpreter's link: that one is there before an interrupted set-up is done. An
+# environment that works is kept, whoever made it.
+$(VENV)/venv.stamp:
 	@command -v "$(PYTHON)" >/dev/null || \
 		{ echo "error: no '$(PYTHON)' here; name one: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "error: FlowForge needs Python 3.11 or newer, got $$("$(PYTHON)" --version 2>&1);" \
 		       "name another: make PYTHON=python3.11 ..." >&2; exit 1; }
-	"$(PYTHON)" -m venv "$(VENV)"
+	@"$(BIN)/python" -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv "$(VENV)"
+	@touch $@
 
-# The stamps hold make to one installation for each state of these two files. The interpreter is an
-# order-only prerequisite: its link keeps the date of the Python that it points to.
-$(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
+# The stamps hold make to one installation for each state of these two files.
+$(VENV)/run.stamp: pyproject.toml constraints.txt | $(VENV)/venv.stamp
 	@echo "installing FlowForge into $(VENV) (a few minutes the first time)"
 	$(PIP_INSTALL) -e .
 	@touch $@
 
-$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/venv.stamp
 	@echo "installing FlowForge and its development tools into $(VENV) (a few minutes the first time)"
 	$(PIP_INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/run.stamp
