@@ -19,8 +19,8 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE", "flowforge", *MAPPED)
 
 
 @pytest.fixture(scope="session")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist and, built from that sdist, the wheel."""
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is packed: a build writes beside its sources."""
     tree = tmp_path_factory.mktemp("tree")
     for name in SOURCES:
         if (ROOT / name).is_dir():
@@ -28,6 +28,12 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignore)
         else:
             shutil.copy(ROOT / name, tree / name)
+    return tree
+
+
+@pytest.fixture(scope="session")
+def dist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist and, built from that sdist, the wheel."""
     built = tmp_path_factory.mktemp("dist")
     run_python("-m", "build", "--no-isolation", "--outdir", str(built), str(tree), cwd=tree)
     return built
@@ -58,14 +64,14 @@ def test_the_wheel_has_one_top_level_name(wheel: Path) -> None:
     assert {"flowforge"} == {name for name in top_level if not name.endswith(".dist-info")}
 
 
-def test_the_wheel_has_every_module_and_data_file_of_the_four_folders(wheel: Path) -> None:
+def test_the_wheel_has_every_module_and_data_file_of_the_four_folders(
+    wheel: Path, tree: Path
+) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.startswith("flowforge/")}
 
-    on_disk = {
-        (Path("flowforge") / path).as_posix() for path in source_files() if path.parts[0] in MAPPED
-    } | {path.as_posix() for path in source_files() if path.parts[0] == "flowforge"}
-    assert on_disk == packed
+    sources = {as_installed(path).as_posix() for path in source_files(tree)}
+    assert sources == packed
     assert {f"flowforge/{folder}/py.typed" for folder in MAPPED} < packed
 
 
@@ -109,25 +115,22 @@ def test_a_bare_folder_name_is_no_module(folder: str) -> None:
 
 def test_the_package_list_equals_the_folders_on_disk() -> None:
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    folders = {path.parent for path in source_files() if path.suffix == ".py"}
-    package_to_folder = {
-        ".".join(
-            folder.parts if folder.parts[0] == "flowforge" else ("flowforge", *folder.parts)
-        ): (folder.as_posix())
-        for folder in folders
-    }
 
+    folders = {path.parent for path in source_files(ROOT) if path.suffix == ".py"}
+    package_to_folder = {
+        ".".join(as_installed(folder).parts): folder.as_posix() for folder in folders
+    }
     assert sorted(package_to_folder) == sorted(setuptools["packages"])
     mapped = {
-        name: folder
-        for name, folder in package_to_folder.items()
-        if folder == "flowforge" or not folder.startswith("flowforge")
+        package: folder
+        for package, folder in package_to_folder.items()
+        if package == "flowforge" or not folder.startswith("flowforge")
     }
     assert mapped == setuptools["package-dir"]
 
 
 def test_every_package_folder_has_an_init_file() -> None:
-    folders = {path.parent for path in source_files() if path.suffix == ".py"}
+    folders = {path.parent for path in source_files(ROOT) if path.suffix == ".py"}
 
     assert [] == [str(folder) for folder in folders if not (ROOT / folder / "__init__.py").exists()]
 
@@ -161,15 +164,18 @@ def test_imports_point_one_way() -> None:
     assert 0 == finished.returncode, finished.stdout + finished.stderr
 
 
-def source_files() -> list[Path]:
+def as_installed(path: Path) -> Path:
+    """Where a file or folder of the tree lies once it is installed."""
+    return Path("flowforge") / path if path.parts[0] in MAPPED else path
+
+
+def source_files(root: Path) -> list[Path]:
     """Modules and package data of the four folders, relative to the root, links not followed."""
     found: list[Path] = []
     for top in ("flowforge", *MAPPED):
-        for folder, subfolders, names in os.walk(ROOT / top):
-            if "__pycache__" in subfolders:
-                subfolders.remove("__pycache__")
+        for folder, _, names in os.walk(root / top):
             found += [
-                (Path(folder) / name).relative_to(ROOT)
+                (Path(folder) / name).relative_to(root)
                 for name in names
                 if name.endswith((".py", ".lark", ".tcss")) or name == "py.typed"
             ]
