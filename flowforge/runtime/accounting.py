@@ -38,7 +38,7 @@ class AccountBook:
             assert done.prompt_ids is not None
             assert done.output_ids is not None
             self._num_unique += self._trie.add(done.prompt_ids)
-            self._trie.add(done.prompt_ids + done.output_ids[:-1])
+            self._trie.add(done.prompt_ids + done.output_ids[: _num_written(done)])
 
     def total(self, backend: BackendStatistics, duration_s: float) -> Accounting:
         """The sums so far, beside the backend's pages."""
@@ -51,3 +51,8 @@ class AccountBook:
             pages_total=backend.pages_total,
             duration_s=duration_s,
         )
+
+
+def _num_written(done: GenerationDone) -> int:
+    assert done.output_ids is not None
+    return max(0, len(done.output_ids) - 1) if done.num_written is None else done.num_written

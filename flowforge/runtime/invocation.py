@@ -59,8 +59,10 @@ async def run(
         if backend is None:
             from flowforge.backends.engine import open_engine_backend
 
-            backend = await stack.enter_async_context(open_engine_backend(model))
-        running = await stack.enter_async_context(start(program, values, backend))
+            opened: Backend = await stack.enter_async_context(open_engine_backend(model))
+        else:
+            opened = backend
+        running = await stack.enter_async_context(start(program, values, opened))
         return await running.result()
 
 

@@ -39,7 +39,7 @@ from flowforge.runtime.state import Failure
 from flowforge.runtime.stream import MAX_WAITING, EventStream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from anyio.abc import TaskGroup
 
@@ -112,7 +112,7 @@ async def start(
     *,
     clock: Callable[[], float] = time.monotonic,
     validate: Validator | None = None,
-) -> AsyncIterator[Run]:
+) -> AsyncGenerator[Run]:
     """Start a run, which goes on beside the block.
 
     inputs: complete and valid, as `resolve_inputs` gives them. clock: seconds, never backwards.
