@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from flowforge.runtime.events import (
+    Accounting,
+    Event,
+    RunFinished,
+    StepFinished,
+    StepStarted,
+    StepText,
+)
+from flowforge.runtime.stream import EventStream
+
+END = RunFinished({}, Accounting(0, 0, 0, None, 0, 0, 0.0))
+
+
+def zero() -> float:
+    return 0.0
+
+
+async def test_a_reader_that_keeps_up_gets_every_text_by_itself() -> None:
+    stream = EventStream(zero)
+    reader = stream.reader()
+    stream.emit(StepText("a", "x", 1))
+    stream.emit(StepText("a", "y", 1))
+    stream.emit(END)
+
+    assert [
+        Event(0, 0.0, StepText("a", "x", 1)),
+        Event(1, 0.0, StepText("a", "y", 1)),
+        Event(2, 0.0, END),
+    ] == [event async for event in reader]
+
+
+async def test_a_slow_reader_gets_texts_of_a_step_joined_and_every_step_event() -> None:
+    stream = EventStream(zero)
+    reader = stream.reader(max_waiting=0)
+    stream.emit(StepStarted("a", "gen"))
+    for letter in "hello":
+        stream.emit(StepText("a", letter, 1))
+        stream.emit(StepText("b", letter.upper(), 2))
+    stream.emit(StepFinished("a", "hello"))
+    stream.emit(END)
+
+    assert [
+        Event(0, 0.0, StepStarted("a", "gen")),
+        Event(1, 0.0, StepText("a", "hello", 5)),
+        Event(2, 0.0, StepText("b", "HELLO", 10)),
+        Event(11, 0.0, StepFinished("a", "hello")),
+        Event(12, 0.0, END),
+    ] == [event async for event in reader]
+
+
+async def test_text_after_a_new_start_of_a_step_is_not_moved_before_it() -> None:
+    stream = EventStream(zero)
+    reader = stream.reader(max_waiting=0)
+    stream.emit(StepText("a", "first", 1))
+    stream.emit(StepStarted("a", "gen"))
+    stream.emit(StepText("a", "second", 1))
+    stream.emit(END)
+
+    facts = [event.fact async for event in reader]
+
+    assert [StepText("a", "first", 1), StepStarted("a", "gen"), StepText("a", "second", 1)] == (
+        facts[:-1]
+    )
+
+
+async def test_what_waits_for_a_slow_reader_does_not_grow_with_the_tokens() -> None:
+    stream = EventStream(zero)
+    reader = stream.reader(max_waiting=10)
+    for _ in range(10_000):
+        stream.emit(StepText("a", "x", 1))
+    stream.emit(END)
+
+    events = [event async for event in reader]
+
+    assert 11 == len(events)
+    assert 10_000 == sum(e.fact.num_tokens for e in events if isinstance(e.fact, StepText))
+
+
+def test_nothing_may_follow_the_terminal_event() -> None:
+    stream = EventStream(zero)
+    stream.emit(END)
+
+    with pytest.raises(AssertionError, match="after the end of the run"):
+        stream.emit(END)
