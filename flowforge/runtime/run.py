@@ -65,7 +65,7 @@ class RunFailedError(FlowForgeError):
             location=first.error.location,
             help=first.error.help,
         )
-        self.failures = failures
+        self.failures: tuple[Failure, ...] = failures
 
 
 class RunCancelledError(FlowForgeError):

@@ -1,0 +1,73 @@
+"""The backend a command asks for: the engine, or a script for tests of workflows.
+
+`--backend script:FILE.json` answers from a JSON object of step paths to answers, each a text or a
+list of texts that are used up one by one; `*` in a path matches any text.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flowforge.errors import WorkflowError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from flowforge.backends.protocol import Backend
+    from flowforge.backends.script import Answer
+    from flowforge.cli.download import DownloadProgress
+
+_SCRIPT = "script:"
+
+
+@asynccontextmanager
+async def open_backend(
+    spec: str, model: str | None, progress: DownloadProgress
+) -> AsyncGenerator[Backend]:
+    """The backend of `--backend` and `--model`. Raises WorkflowError WF524, WF525, EngineError."""
+    if spec.startswith(_SCRIPT):
+        from flowforge.backends.script import ScriptBackend
+
+        yield ScriptBackend(read_script(Path(spec.removeprefix(_SCRIPT))))
+    elif spec == "engine":
+        from flowforge.backends.engine import open_engine_backend
+
+        async with open_engine_backend(model, progress=progress) as backend:
+            # The bar must be gone before the live view takes the same lines.
+            progress.close()
+            yield backend
+    else:
+        raise WorkflowError(
+            "WF524",
+            f"unknown backend {spec!r}, expected 'engine' or 'script:FILE.json'",
+            help="leave --backend out to run on the engine",
+        )
+
+
+def read_script(path: Path) -> dict[str, Answer]:
+    """The answers of a script file. Raises WorkflowError WF525."""
+    try:
+        script = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WorkflowError(
+            "WF525",
+            f"the script {str(path)!r} cannot be read: {error}",
+            help="a script is a JSON object of step paths to answers",
+        ) from error
+    answers: dict[str, Answer] = {}
+    for label, answer in script.items() if isinstance(script, dict) else [("", script)]:
+        texts = answer if isinstance(answer, list) else [answer]
+        if not isinstance(script, dict) or not all(isinstance(text, str) for text in texts):
+            raise WorkflowError(
+                "WF525",
+                f"the script {str(path)!r} must be a JSON object of step paths to texts or lists "
+                f"of texts, and {label!r} is not"
+                if label
+                else "",
+                help='for example { "angles": "[\\"cost\\"]", "explore[*]/draft": "a draft" }',
+            )
+        answers[str(label)] = answer
+    return answers

@@ -1,0 +1,44 @@
+"""Diagnostics on the terminal: as a compiler shows them, or as JSON lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from flowforge.cli.failures import print_json_line
+from flowforge.language.diagnostics import render_diagnostic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flowforge.language.diagnostics import Diagnostic
+
+
+def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO) -> None:
+    """Each with its source line and a blank line after it; coloured if `stream` is a terminal."""
+    colour = wants_colour(stream)
+    for diagnostic in diagnostics:
+        stream.write(render_diagnostic(diagnostic, colour=colour) + "\n\n")
+
+
+def print_diagnostics_as_json(diagnostics: Iterable[Diagnostic]) -> None:
+    """Each as one JSON line on stdout."""
+    for diagnostic in diagnostics:
+        print_json_line({"event": "diagnostic", **diagnostic.as_json()})
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """A terminal that shows colours, for a user who has not said no (no-color.org)."""
+    is_able = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return is_able and not os.environ.get("NO_COLOR")
+
+
+def print_workflow_errors(diagnostics: tuple[Diagnostic, ...], *, as_json: bool) -> None:
+    """What stops a workflow from running: on stderr, and as JSON lines on stdout if asked."""
+    from flowforge.language.diagnostics import summary_of
+
+    print_diagnostics(diagnostics, sys.stderr)
+    sys.stderr.write(f"{summary_of(diagnostics)}\n")
+    if as_json:
+        print_diagnostics_as_json(diagnostics)

@@ -1,0 +1,94 @@
+"""How a command ends when something goes wrong: one message on stderr, one documented exit code."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, ParamSpec
+
+from flowforge.cli.exit_codes import ExitCode, exit_code_of, exit_code_of_run
+from flowforge.errors import FlowForgeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowforge.runtime.run import RunFailedError
+
+P = ParamSpec("P")
+
+
+def guarded(command: Callable[P, ExitCode]) -> Callable[P, None]:
+    """Make a function a command: what it returns is the exit code, what it raises is told.
+
+    Reads the options `traceback` and `as_json` of the command, if it has them.
+    """
+
+    @functools.wraps(command)
+    def run_and_exit(*args: P.args, **kwargs: P.kwargs) -> None:
+        with_traceback = bool(kwargs.get("traceback")) or _asks_for_traceback()
+        try:
+            code = command(*args, **kwargs)
+            sys.stdout.flush()
+        except FlowForgeError as error:
+            code = report(error, as_json=bool(kwargs.get("as_json")))
+            if with_traceback:
+                traceback.print_exception(error)
+        except BrokenPipeError:
+            code = _leave_broken_pipe()
+        except KeyboardInterrupt:
+            code = ExitCode.INTERRUPTED
+        except Exception as error:
+            # The top of the command line: whatever comes here is ours to be told about.
+            code = ExitCode.INTERNAL
+            _say(f"error[IN001]: {type(error).__name__}: {error}")
+            _say("help: this is a fault in FlowForge; --traceback shows where")
+            if with_traceback:
+                traceback.print_exception(error)
+        raise SystemExit(int(code))
+
+    return run_and_exit
+
+
+def report(error: FlowForgeError, *, as_json: bool = False) -> ExitCode:
+    """Tell an error on stderr, and as a JSON line on stdout if asked; returns its exit code."""
+    _say(str(error))
+    if as_json:
+        print_json_line(
+            {"event": "error", "code": error.code, "message": error.message, "help": error.help}
+        )
+    return exit_code_of(error)
+
+
+def report_run_failure(error: RunFailedError) -> ExitCode:
+    """Tell every failed step with its path; returns the exit code of the run."""
+    causes = tuple(failure.error for failure in error.failures)
+    for failure in error.failures:
+        _say(f"error[{failure.error.code}]: {failure.path}: {failure.error.message}")
+        if failure.error.location is not None:
+            _say(f"  --> {failure.error.location}")
+        if failure.error.help is not None:
+            _say(f"help: {failure.error.help}")
+    return exit_code_of_run(causes)
+
+
+def print_json_line(value: object) -> None:
+    """One JSON value on one line of stdout, at once."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def _asks_for_traceback() -> bool:
+    return os.environ.get("FLOWFORGE_TRACEBACK", "") not in {"", "0"}
+
+
+def _leave_broken_pipe() -> ExitCode:
+    # Python flushes stdout at exit and would complain a second time.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.BROKEN_PIPE

@@ -1,0 +1,149 @@
+"""One `flowforge run` from the opening of its backend to its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from flowforge.cli.backends import open_backend
+from flowforge.cli.download import DownloadProgress
+from flowforge.cli.exit_codes import ExitCode
+from flowforge.cli.failures import print_json_line, report_run_failure
+from flowforge.cli.progress import NoProgress, Progress, choose_progress
+from flowforge.cli.texts import accounting_line, outputs_text
+from flowforge.runtime.event_json import event_as_json
+from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished
+from flowforge.runtime.run import Run, RunFailedError, start
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowforge.language.program import JsonValue, Program
+    from flowforge.runtime.events import Event, Fact
+
+_FRAME_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What the command line said about how to run and what to show."""
+
+    backend: str
+    model: str | None
+    as_json: bool
+    is_quiet: bool
+
+
+class Session:
+    """Runs a program once; the first signal cancels the run, the second ends the process."""
+
+    def __init__(
+        self, program: Program, inputs: Mapping[str, JsonValue], options: SessionOptions
+    ) -> None:
+        self._program = program
+        self._inputs = inputs
+        self._options = options
+        self._progress: Progress = (
+            NoProgress() if options.as_json else choose_progress(is_quiet=options.is_quiet)
+        )
+        self._run: Run | None = None
+        self._signal_code: ExitCode | None = None
+
+    def run(self) -> ExitCode:
+        """Block until the run has ended and its backend is closed."""
+        return anyio.run(self._main)
+
+    async def _main(self) -> ExitCode:
+        code = ExitCode.DONE
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            with anyio.CancelScope() as scope:
+                tasks.start_soon(self._watch_signals, scope)
+                tasks.start_soon(self._draw_frames)
+                try:
+                    code = await self._execute()
+                except Exception as error:
+                    # Raised again outside the group, which would wrap it in an ExceptionGroup.
+                    failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return code if self._signal_code is None else self._signal_code
+
+    async def _execute(self) -> ExitCode:
+        options = self._options
+        with DownloadProgress(is_quiet=options.is_quiet or options.as_json) as download:
+            async with (
+                open_backend(options.backend, options.model, download) as backend,
+                start(self._program, self._inputs, backend) as run,
+            ):
+                self._run = run
+                terminal = await self._follow(run)
+                return await self._conclude(run, terminal)
+
+    async def _follow(self, run: Run) -> Fact:
+        """Show every event; returns the terminal fact."""
+        event: Event | None = None
+        with self._progress:
+            async for event in run.events():
+                if self._options.as_json:
+                    print_json_line(event_as_json(event))
+                self._progress.show(event)
+        assert event is not None
+        return event.fact
+
+    async def _conclude(self, run: Run, terminal: Fact) -> ExitCode:
+        code = ExitCode.DONE
+        match terminal:
+            case RunFinished(outputs):
+                if not self._options.as_json and outputs:
+                    sys.stdout.write(outputs_text(outputs))
+                    sys.stdout.flush()
+            case RunFailed():
+                try:
+                    await run.result()
+                except RunFailedError as error:
+                    code = report_run_failure(error)
+            case _:
+                self._say("the run was cancelled")
+        assert isinstance(terminal, RunFinished | RunFailed | RunCancelled)
+        if not self._options.as_json:
+            self._say(accounting_line(terminal.accounting))
+        return code
+
+    async def _draw_frames(self) -> None:
+        while True:
+            await anyio.sleep(_FRAME_S)
+            if self._run is not None:
+                self._progress.refresh()
+
+    async def _watch_signals(self, scope: anyio.CancelScope) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for number in signals:
+                is_interrupt = number == signal.SIGINT
+                code = ExitCode.INTERRUPTED if is_interrupt else ExitCode.TERMINATED
+                if self._signal_code is not None:
+                    self._end_process(code)
+                self._signal_code = code
+                self._progress.note("cancelling; once more ends the process at once")
+                if self._run is None:
+                    scope.cancel()
+                else:
+                    self._run.cancel()
+
+    def _end_process(self, code: ExitCode) -> None:
+        if sys.stderr.isatty():
+            from flowforge.cli.live import show_cursor
+
+            show_cursor()
+        os._exit(code)
+
+    def _say(self, line: str) -> None:
+        if not self._options.is_quiet:
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()

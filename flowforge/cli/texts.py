@@ -1,0 +1,62 @@
+"""Numbers and values as the command line writes them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowforge.language.program import JsonValue
+    from flowforge.runtime.events import Accounting, StepFinished
+
+
+def accounting_line(accounting: Accounting) -> str:
+    """What a run cost, on one line; unknown figures are left out."""
+    unique = accounting.unique_prompt_tokens
+    beside = "" if unique is None else f" ({unique:,} unique)"
+    parts = [
+        f"prefilled {tokens_text(accounting.prefilled_tokens)}{beside}",
+        f"reused {accounting.reused_tokens:,}",
+        f"generated {accounting.generated_tokens:,}",
+    ]
+    if accounting.pages_total:
+        parts.append(f"pages at peak {accounting.pages_peak:,} of {accounting.pages_total:,}")
+    return ", ".join([*parts, f"{accounting.duration_s:.1f} s"])
+
+
+def finished_text(fact: StepFinished) -> str:
+    """What a finished step came to: tokens and rate where a model wrote, items for a list."""
+    usage = fact.usage
+    if usage is None:
+        return f"done, {len(fact.value)} items" if isinstance(fact.value, list) else "done"
+    parts = ["done", tokens_text(usage.generated_tokens)]
+    decode_s = usage.total_s - usage.ttft_s
+    if decode_s > 0 and usage.generated_tokens > 1:
+        # The first token comes out of the prefill; the rate is that of decoding.
+        parts.append(f"{(usage.generated_tokens - 1) / decode_s:.1f} tok/s")
+    if fact.finish_reason == "length":
+        parts.append("cut off at max_tokens")
+    return ", ".join(parts)
+
+
+def tokens_text(num_tokens: int) -> str:
+    """'1 token', '1,318 tokens'."""
+    return f"{num_tokens:,} token{'' if num_tokens == 1 else 's'}"
+
+
+def outputs_text(outputs: Mapping[str, JsonValue]) -> str:
+    """A single output as it is, several under their names; ends with a line feed unless empty."""
+    if len(outputs) == 1:
+        return _closed(_value_text(next(iter(outputs.values()))))
+    sections = (f"{name}:\n{_closed(_value_text(value))}" for name, value in outputs.items())
+    return "\n".join(sections)
+
+
+def _value_text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _closed(text: str) -> str:
+    return text if text.endswith("\n") else text + "\n"
