@@ -1,4 +1,4 @@
-"""The one door between a decoder and its KV pages: torch today, Triton kernels behind the same door."""
+"""The one door between a decoder and its KV pages: torch and Triton stand behind the same door."""
 
 from __future__ import annotations
 

@@ -1,0 +1,42 @@
+"""The engine's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowforge.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What an operator may choose. Raises EngineError EN230 for a value out of range.
+
+    page_size: tokens a KV page. kv_bytes: memory for KV pages; None takes a quarter of what is
+    free, at most 2 GiB, and never more than `max_running` full contexts. num_pages: instead of
+    kv_bytes, an exact count. max_step_tokens: rows of one forward pass; longer prompts are computed
+    in chunks. max_running: sequences in one step. num_threads: torch's CPU threads; None takes the
+    cores this process may use. The engine sets it for its own thread at start.
+    """
+
+    page_size: int = 16
+    kv_bytes: int | None = None
+    num_pages: int | None = None
+    max_step_tokens: int = 512
+    max_running: int = 64
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("page_size", "max_step_tokens", "max_running"):
+            self._require_positive(name, getattr(self, name))
+        for name in ("kv_bytes", "num_pages", "num_threads"):
+            if getattr(self, name) is not None:
+                self._require_positive(name, getattr(self, name))
+        if self.kv_bytes is not None and self.num_pages is not None:
+            raise EngineError(
+                "EN230", "kv_bytes and num_pages are both set", help="set one of them"
+            )
+
+    @staticmethod
+    def _require_positive(name: str, value: int) -> None:
+        if value < 1:
+            raise EngineError("EN230", f"{name} must be at least 1, got {value}")

@@ -1,0 +1,381 @@
+"""The engine without a thread: sequences in, steps, tokens out. Synchronous and deterministic.
+
+Everything here runs on one thread, the engine's. `Engine` is the async face in front of it; tests
+drive this class directly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from flowforge.engine.sampling import SamplingParams, sample
+from flowforge.engine.scheduler import Scheduler, SchedulerLimits, SchedulerStatistics, StepPlan
+from flowforge.engine.sequence import (
+    FinishReason,
+    Generation,
+    GenerationFailed,
+    GenerationFinished,
+    GenerationRequest,
+    GenerationUsage,
+    Sequence,
+    SequenceId,
+    SequenceState,
+    TokensArrived,
+    UpdateSink,
+)
+from flowforge.errors import EngineError, FlowForgeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Sequence as Seq
+
+    import numpy.typing as npt
+
+    from flowforge.engine.kv.cache import KvCache, KvStatistics
+    from flowforge.engine.kv.prefix_tree import Namespace
+
+
+class StepRunner(Protocol):
+    """What the core needs of a model."""
+
+    def execute(self, plan: StepPlan) -> list[npt.NDArray[np.float32] | None]:
+        """Carry out a plan; see `ModelRunner.execute`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """vocab_size: ids that may be sampled; rows above it are padding and never are.
+
+    max_context_len: tokens of prompt and output together. eos_token_ids: any of them ends a text.
+    """
+
+    vocab_size: int
+    max_context_len: int
+    eos_token_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatistics:
+    """Counters since the start, in tokens and steps, and what is held now."""
+
+    kv: KvStatistics
+    scheduler: SchedulerStatistics
+    num_steps: int
+    prefilled_tokens: int
+    generated_tokens: int
+    recomputed_tokens: int
+    forks: int
+
+
+class EngineCore:
+    """Owns the sequences and turns plans into tokens. Not thread-safe.
+
+    clock: seconds, monotonic; only for the times that usages report.
+    """
+
+    def __init__(
+        self,
+        runner: StepRunner,
+        kv: KvCache,
+        limits: SchedulerLimits,
+        model: ModelLimits,
+        clock: Callable[[], float],
+    ) -> None:
+        self._runner = runner
+        self._kv = kv
+        self._scheduler = Scheduler(kv, limits)
+        self.model = model
+        self._clock = clock
+        self._sequences: dict[SequenceId, Sequence] = {}
+        self._num_arrivals = 0
+        self._num_steps = 0
+        self._prefilled_tokens = 0
+        self._generated_tokens = 0
+        self._recomputed_tokens = 0
+        self._forks = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would do anything."""
+        return self._scheduler.has_work
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence can have: the context or the whole pool, whichever is less."""
+        return min(self.model.max_context_len, self._kv.num_pages * self._kv.page_size + 1)
+
+    def open(self, sequence_id: SequenceId, namespace: Namespace) -> None:
+        """A new, empty sequence; `close` it."""
+        sequence = Sequence(sequence_id, namespace, [], self._next_arrival())
+        self._sequences[sequence_id] = sequence
+        self._scheduler.add(sequence)
+
+    def append(self, sequence_id: SequenceId, token_ids: Seq[int]) -> None:
+        """Add prompt tokens, each an id of the vocabulary, to an idle sequence."""
+        sequence = self._idle(sequence_id)
+        if token_ids:
+            sequence.tokens.extend(token_ids)
+            sequence.last_logits = None
+
+    def truncate(self, sequence_id: SequenceId, num_tokens: int) -> None:
+        """Forget an idle sequence's tokens behind the first `num_tokens`."""
+        self._scheduler.truncate(self._idle(sequence_id), num_tokens)
+
+    def fork(self, parent_id: SequenceId, child_id: SequenceId) -> list[int]:
+        """A second sequence with the parent's tokens, wherever the parent is; returns those tokens.
+
+        Full pages are held by both; the partly filled page is copied when the child first runs, and
+        logits that the parent has not sampled from yet come along: nothing is computed again.
+        """
+        parent = self._sequence(parent_id)
+        child = Sequence(child_id, parent.namespace, list(parent.tokens), self._next_arrival())
+        self._sequences[child_id] = child
+        self._scheduler.fork(parent, child)
+        self._forks += 1
+        return list(child.tokens)
+
+    def generate(
+        self,
+        sequence_id: SequenceId,
+        request: GenerationRequest,
+        sink: UpdateSink,
+    ) -> None:
+        """Sample from an idle sequence until an end; updates go to `sink`.
+
+        Raises EngineError EN201 for an empty sequence, EN202 when prompt and output cannot fit.
+        """
+        self._submit(sequence_id, request, sink, request.params.max_tokens)
+
+    def prefill(self, sequence_id: SequenceId, sink: UpdateSink) -> None:
+        """Compute an idle sequence's tokens and keep the logits behind them, without sampling.
+
+        Forks of it sample from those logits: n samples of one prompt cost one prefill.
+        Raises as `generate` does.
+        """
+        self._submit(sequence_id, GenerationRequest(SamplingParams()), sink, 0)
+
+    def abort(self, sequence_id: SequenceId) -> None:
+        """Stop a generation before the next step; the sequence is idle with the tokens it has."""
+        sequence = self._sequence(sequence_id)
+        self._scheduler.stop(sequence)
+        sequence.generation = None
+
+    def close(self, sequence_id: SequenceId) -> None:
+        """End a sequence in any state. Idempotent; an unknown id was closed before."""
+        sequence = self._sequences.pop(sequence_id, None)
+        if sequence is not None:
+            sequence.generation = None
+            self._scheduler.close(sequence)
+
+    def num_tokens(self, sequence_id: SequenceId) -> int:
+        """Prompt and output tokens of a sequence."""
+        return len(self._sequence(sequence_id).tokens)
+
+    def step(self) -> None:
+        """Plan, compute and sample once. An error ends this step's generations and no others."""
+        plan = self._scheduler.plan_step()
+        if plan.is_empty:
+            return
+        try:
+            logits = self._runner.execute(plan)
+        except Exception as error:
+            self._fail(plan, error)
+            return
+        self._count(plan)
+        self._scheduler.committed(plan)
+        self._num_steps += 1
+        for chunk, row in zip(plan.chunks, logits, strict=True):
+            if row is not None:
+                self._sample(chunk.sequence, row)
+        for sequence in plan.ready:
+            assert sequence.last_logits is not None, "a ready sequence has logits"
+            self._sample(sequence, sequence.last_logits)
+
+    def close_all(self, error: FlowForgeError) -> None:
+        """End every sequence; generations under way get `error`."""
+        for sequence_id, sequence in list(self._sequences.items()):
+            if sequence.generation is not None:
+                sequence.generation.sink.put(GenerationFailed(error))
+            self.close(sequence_id)
+
+    def statistics(self) -> EngineStatistics:
+        """A snapshot."""
+        return EngineStatistics(
+            kv=self._kv.statistics(),
+            scheduler=self._scheduler.statistics(),
+            num_steps=self._num_steps,
+            prefilled_tokens=self._prefilled_tokens,
+            generated_tokens=self._generated_tokens,
+            recomputed_tokens=self._recomputed_tokens,
+            forks=self._forks,
+        )
+
+    def check_invariants(self) -> None:
+        """AssertionError when the bookkeeping is broken; see `KvCache.check_invariants`."""
+        self._kv.check_invariants()
+        for sequence in self._sequences.values():
+            assert sequence.state is not SequenceState.CLOSED, "a closed sequence is still known"
+            assert sequence.num_computed <= len(sequence.tokens), "more computed than there is"
+
+    def _submit(
+        self,
+        sequence_id: SequenceId,
+        request: GenerationRequest,
+        sink: UpdateSink,
+        max_tokens: int | None,
+    ) -> None:
+        sequence = self._idle(sequence_id)
+        prompt_len = len(sequence.tokens)
+        if prompt_len == 0:
+            raise EngineError("EN201", "an empty prompt has nothing to continue")
+        room = self.capacity - prompt_len
+        if room < 1 or (max_tokens or 0) > room:
+            raise self._does_not_fit(prompt_len, max_tokens)
+        sequence.arrival = self._next_arrival()
+        sequence.generation = Generation(
+            request=request,
+            sink=sink,
+            prompt_len=prompt_len,
+            max_tokens=room if max_tokens is None else max_tokens,
+            submitted_at_s=self._clock(),
+        )
+        self._scheduler.start(sequence)
+
+    def _sample(self, sequence: Sequence, logits: npt.NDArray[np.float32]) -> None:
+        generation = sequence.generation
+        if generation is None:
+            return
+        if generation.max_tokens == 0:
+            sequence.last_logits = logits
+            self._end(sequence, GenerationFinished("length", self._usage(sequence, generation)))
+            return
+        try:
+            token_ids, reason = self._choose(sequence, generation, logits)
+            stop = generation.request.stop
+            if stop is not None and stop.is_met_by(token_ids):
+                reason = "stop"
+        except EngineError as error:
+            self._end(sequence, GenerationFailed(error))
+            return
+        sequence.last_logits = None
+        sequence.tokens += token_ids
+        if generation.first_token_at_s is None:
+            generation.first_token_at_s = self._clock()
+        generation.num_output += len(token_ids)
+        self._generated_tokens += len(token_ids)
+        generation.sink.put(TokensArrived(tuple(token_ids)))
+        if reason is not None:
+            self._end(sequence, GenerationFinished(reason, self._usage(sequence, generation)))
+
+    def _choose(
+        self, sequence: Sequence, generation: Generation, logits: npt.NDArray[np.float32]
+    ) -> tuple[list[int], FinishReason | None]:
+        """The sampled token, what the constraint forces behind it, and whether that is the end."""
+        room = generation.max_tokens - generation.num_output
+        constraint, params = generation.request.constraint, generation.request.params
+        scores = logits[: self.model.vocab_size]
+        if constraint is None:
+            token_id = sample(scores, params, position=len(sequence.tokens))
+            ends = token_id in self.model.eos_token_ids and not params.ignore_eos
+            return [token_id], "stop" if ends else "length" if room == 1 else None
+        mask = np.empty(-(-self.model.vocab_size // 32), dtype=np.uint32)
+        constraint.fill_mask(mask)
+        token_id = sample(scores, params, position=len(sequence.tokens), mask=mask)
+        if token_id in self.model.eos_token_ids:
+            return [token_id], "stop"
+        constraint.advance(token_id)
+        token_ids = [token_id]
+        for forced in constraint.forced_tokens()[: room - 1]:
+            if forced in self.model.eos_token_ids:
+                break
+            constraint.advance(forced)
+            token_ids.append(forced)
+        if constraint.is_complete:
+            return token_ids, "stop"
+        return token_ids, "length" if len(token_ids) == room else None
+
+    def _end(self, sequence: Sequence, update: GenerationFinished | GenerationFailed) -> None:
+        generation = sequence.generation
+        assert generation is not None, "only a generation can end"
+        sequence.generation = None
+        self._scheduler.stop(sequence)
+        generation.sink.put(update)
+
+    def _usage(self, sequence: Sequence, generation: Generation) -> GenerationUsage:
+        now = self._clock()
+        first = generation.first_token_at_s or now
+        return GenerationUsage(
+            prompt_tokens=generation.prompt_len,
+            reused_tokens=generation.reused_tokens or 0,
+            prefilled_tokens=generation.prefilled_tokens,
+            output_tokens=generation.num_output,
+            written_output_tokens=sequence.num_computed - generation.prompt_len,
+            ttft_s=first - generation.submitted_at_s,
+            total_s=now - generation.submitted_at_s,
+        )
+
+    def _count(self, plan: StepPlan) -> None:
+        for chunk in plan.chunks:
+            generation = chunk.sequence.generation
+            if generation is None:
+                continue
+            num_prompt = max(0, min(chunk.stop, generation.prompt_len) - chunk.start)
+            generation.prefilled_tokens += num_prompt
+            self._prefilled_tokens += num_prompt
+            lost = min(chunk.stop, generation.high_water) - chunk.start
+            self._recomputed_tokens += max(0, lost)
+            generation.high_water = max(generation.high_water, chunk.stop)
+
+    def _fail(self, plan: StepPlan, error: Exception) -> None:
+        sequences = [*(chunk.sequence for chunk in plan.chunks), *plan.ready]
+        self._scheduler.abandon(plan)
+        failure = (
+            error
+            if isinstance(error, EngineError)
+            else EngineError("EN220", f"the forward pass failed: {type(error).__name__}: {error}")
+        )
+        if failure is not error:
+            failure.__cause__ = error
+        for sequence in sequences:
+            if sequence.generation is not None:
+                generation, sequence.generation = sequence.generation, None
+                generation.sink.put(GenerationFailed(failure))
+
+    def _does_not_fit(self, prompt_len: int, max_tokens: int | None) -> EngineError:
+        context = self.model.max_context_len
+        pool = self._kv.num_pages * self._kv.page_size
+        limit = f"a context of {context} tokens" if context <= pool else f"a pool of {pool} tokens"
+        asked = f"a prompt of {prompt_len} tokens"
+        if max_tokens is not None:
+            asked += f" and up to {max_tokens} new ones"
+        return EngineError(
+            "EN202",
+            f"{asked} cannot fit into {limit}",
+            help="shorten the prompt or lower max_tokens"
+            if context <= pool
+            else "shorten the prompt, lower max_tokens or give the engine more pages",
+        )
+
+    def _sequence(self, sequence_id: SequenceId) -> Sequence:
+        sequence = self._sequences.get(sequence_id)
+        if sequence is None:
+            raise EngineError("EN204", f"sequence {sequence_id} is closed")
+        return sequence
+
+    def _idle(self, sequence_id: SequenceId) -> Sequence:
+        sequence = self._sequence(sequence_id)
+        if sequence.state is not SequenceState.IDLE:
+            raise EngineError(
+                "EN205",
+                f"sequence {sequence_id} is generating",
+                help="wait for its end, or fork it",
+            )
+        return sequence
+
+    def _next_arrival(self) -> int:
+        self._num_arrivals += 1
+        return self._num_arrivals

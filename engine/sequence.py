@@ -1,0 +1,157 @@
+"""A sequence: tokens, the KV path that holds what is computed of them, and the work under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Literal, NewType, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from flowforge.engine.constraint import TokenConstraint
+    from flowforge.engine.kv.cache import KvPath
+    from flowforge.engine.kv.prefix_tree import Namespace
+    from flowforge.engine.sampling import SamplingParams
+
+SequenceId = NewType("SequenceId", int)
+FinishReason = Literal["stop", "length"]
+
+
+class SequenceState(Enum):
+    """Where a sequence stands. `Scheduler` is the only one to change it.
+
+    IDLE: no work; its path may be taken away under pressure. WAITING: work, not admitted.
+    RUNNING: part of every step. CLOSED: over; holds nothing.
+    """
+
+    IDLE = "idle"
+    WAITING = "waiting"
+    RUNNING = "running"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationUsage:
+    """Tokens and seconds of one generation.
+
+    prompt_tokens: length of the sequence when it began. reused_tokens: of those, in the cache at
+    admission. prefilled_tokens: prompt tokens computed; above prompt - reused after a preemption.
+    output_tokens: forced ones included. written_output_tokens: how many of them have their KV
+    written: the last sampled one, and forced ones behind it, have not.
+    """
+
+    prompt_tokens: int
+    reused_tokens: int
+    prefilled_tokens: int
+    output_tokens: int
+    written_output_tokens: int
+    ttft_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokensArrived:
+    """Output tokens since the last update."""
+
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFinished:
+    """The last update of a generation that ended by itself."""
+
+    reason: FinishReason
+    usage: GenerationUsage
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFailed:
+    """The last update of a generation that an error ended."""
+
+    error: Exception
+
+
+Update: TypeAlias = TokensArrived | GenerationFinished | GenerationFailed
+
+
+class UpdateSink(Protocol):
+    """Where a generation's updates go; called from the engine's thread and must not block."""
+
+    def put(self, update: Update) -> None:
+        """Take one update."""
+        ...
+
+
+class StopCondition(Protocol):
+    """What else ends a generation, for example a text that appears in its output.
+
+    One owner; called from the engine's thread with every output token once, in order.
+    """
+
+    def is_met_by(self, token_ids: list[int]) -> bool:
+        """Whether the output ends with these tokens."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """How a generation samples and ends. constraint and stop belong to the engine from here on."""
+
+    params: SamplingParams
+    constraint: TokenConstraint | None = None
+    stop: StopCondition | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Generation:
+    """Work on a sequence: sample until an end. Owned by its sequence, changed by the core.
+
+    max_tokens: 0 only computes the tokens that are there and keeps the logits behind them.
+    """
+
+    request: GenerationRequest
+    sink: UpdateSink
+    prompt_len: int
+    max_tokens: int
+    submitted_at_s: float
+    first_token_at_s: float | None = None
+    reused_tokens: int | None = None  # known at the first admission
+    prefilled_tokens: int = 0
+    num_output: int = 0
+    high_water: int = 0  # tokens of the sequence that were computed at some time
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """The engine's unit of work and of holding.
+
+    tokens: prompt and output, in order; a forked or preempted sequence keeps them all. path: the KV
+    of the first `num_computed` tokens, or None when nothing is held. last_logits: float32
+    [vocab_size] behind the last token, only while all tokens are computed.
+    """
+
+    id: SequenceId
+    namespace: Namespace
+    tokens: list[int]
+    arrival: int
+    state: SequenceState = SequenceState.IDLE
+    path: KvPath | None = None
+    generation: Generation | None = None
+    last_logits: npt.NDArray[np.float32] | None = field(default=None, repr=False)
+    last_use: int = 0
+
+    @property
+    def num_computed(self) -> int:
+        """Tokens whose KV is in the path."""
+        return 0 if self.path is None else self.path.num_tokens
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens still to compute."""
+        return len(self.tokens) - self.num_computed
+
+    def __repr__(self) -> str:
+        progress = f"computed={self.num_computed}/{len(self.tokens)}"
+        return f"Sequence({self.id} {self.state.value} {progress})"

@@ -1,0 +1,273 @@
+"""The built-in engine as a backend: conversations are held sequences, forks share their KV.
+
+Here the rooms meet: the engine's tokens, the model's chat template, the grammars' constraints.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+
+from flowforge.backends.protocol import (
+    BackendStatistics,
+    GenerateRequest,
+    GenerationDone,
+    JsonValue,
+    Sampling,
+    TextDelta,
+    Usage,
+)
+from flowforge.engine.loading import engine_for
+from flowforge.engine.model_store import resolve_model
+from flowforge.engine.sampling import SamplingParams
+from flowforge.engine.sequence import GenerationFinished, GenerationRequest
+from flowforge.engine.text.chat_template import ChatTemplate, Message
+from flowforge.engine.text.detokenizer import IncrementalDetokenizer
+from flowforge.engine.text.tokenizer import Tokenizer
+from flowforge.grammars import Vocabulary, compile_json_schema
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from pathlib import Path
+
+    from flowforge.engine.config import EngineConfig
+    from flowforge.engine.constraint import TokenConstraint
+    from flowforge.engine.engine import Engine, EngineSequence
+    from flowforge.engine.kv.prefix_tree import Namespace
+    from flowforge.grammars import CompiledConstraint
+
+
+class Progress(Protocol):
+    """Told how far a download is; see `flowforge.engine.model_store`."""
+
+    def __call__(self, description: str, done_bytes: int, total_bytes: int | None, /) -> None:
+        """Take one report."""
+        ...
+
+
+@asynccontextmanager
+async def open_engine_backend(
+    model: str | Path | None = None,
+    *,
+    progress: Progress | None = None,
+    config: EngineConfig | None = None,
+) -> AsyncIterator[EngineBackend]:
+    """Load a model and run its engine for as long as the context lasts.
+
+    model: a directory, a Hugging Face id, or None for the default model, fetched at first use.
+    Raises EngineError when the model cannot be had or loaded; frees all memory at exit.
+    """
+
+    def load_text() -> tuple[Path, Tokenizer, ChatTemplate]:
+        location = (
+            resolve_model(model) if progress is None else resolve_model(model, progress=progress)
+        )
+        tokenizer = Tokenizer.from_directory(location.directory)
+        template = ChatTemplate.from_directory(location.directory, tokenizer)
+        return location.directory, tokenizer, template
+
+    directory, tokenizer, template = await anyio.to_thread.run_sync(load_text)
+    async with engine_for(directory, vocab_size=tokenizer.vocab_size, config=config) as engine:
+        yield EngineBackend(engine, tokenizer, template)
+
+
+class EngineBackend:
+    """Conversations on one engine. Compiled constraints are kept by the content of their schema."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.template = template
+        self._vocabulary: Vocabulary | None = None
+        self._compiled: dict[str, CompiledConstraint] = {}
+
+    @property
+    def name(self) -> str:
+        """Always 'engine'."""
+        return "engine"
+
+    async def open(
+        self, *, system: str | None = None, namespace: Namespace | None = None
+    ) -> EngineConversation:
+        """Start a conversation. Computes nothing yet.
+
+        namespace: only conversations of one namespace share KV; None is the common one.
+        """
+        messages = () if system is None else (Message("system", system),)
+        sequence = self.engine.open(namespace=namespace)
+        return EngineConversation(self, sequence, _History(messages, num_seen=0))
+
+    def statistics(self) -> BackendStatistics:
+        """As of the engine's last step."""
+        statistics = self.engine.statistics()
+        return BackendStatistics(
+            prefilled_tokens=statistics.prefilled_tokens,
+            reused_tokens=statistics.kv.reused_tokens,
+            generated_tokens=statistics.generated_tokens,
+            pages_total=statistics.kv.pages_total,
+            pages_free=statistics.kv.pages_free,
+            pages_cached=statistics.kv.pages_cached,
+            pages_held=statistics.kv.pages_held,
+            pages_peak=statistics.kv.pages_peak_held,
+        )
+
+    async def constraint(
+        self, schema: Mapping[str, JsonValue] | bool | None
+    ) -> TokenConstraint | None:
+        """A fresh constraint for one generation; compiled in a worker thread at first use."""
+        if schema is None:
+            return None
+        key = json.dumps(schema)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = await anyio.to_thread.run_sync(self._compile, schema)
+            self._compiled[key] = compiled
+        return compiled.start()
+
+    def _compile(self, schema: Mapping[str, JsonValue] | bool) -> CompiledConstraint:
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary(
+                self.tokenizer.tokenizer_json,
+                eos_ids=self.tokenizer.eos_ids,
+                vocab_size=self.engine.vocab_size,
+            )
+        return compile_json_schema(schema, self._vocabulary)
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """messages: all turns so far. num_seen: how many of the first are in the sequence as tokens."""
+
+    messages: tuple[Message, ...]
+    num_seen: int
+
+    def with_user(self, text: str) -> _History:
+        return _History((*self.messages, Message("user", text)), self.num_seen)
+
+    def with_assistant(self, text: str) -> _History:
+        messages = (*self.messages, Message("assistant", text))
+        return _History(messages, len(messages))
+
+
+class EngineConversation:
+    """A conversation whose prefix is a sequence of the engine; see `Conversation`.
+
+    The sequence holds the prompts and what the model generated, token for token. User turns wait
+    as messages and become tokens when the model is asked, in the template's own scaffolding.
+    """
+
+    def __init__(self, backend: EngineBackend, sequence: EngineSequence, history: _History) -> None:
+        self._backend = backend
+        self._sequence = sequence
+        self._history = history
+
+    def add_user(self, text: str) -> None:
+        """See `Conversation.add_user`."""
+        self._history = self._history.with_user(text)
+
+    async def fork(self) -> EngineConversation:
+        """See `Conversation.fork`."""
+        return EngineConversation(self._backend, await self._sequence.fork(), self._history)
+
+    async def close(self) -> None:
+        """See `Conversation.close`."""
+        await self._sequence.close()
+
+    async def generate(
+        self, request: GenerateRequest
+    ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
+        """See `Conversation.generate`."""
+        started_at = time.monotonic()
+        constraint = await self._backend.constraint(request.json_schema)
+        before = len(self._sequence.tokens)
+        self._sequence.append(self._rest_of_prompt())
+        prompt_len = len(self._sequence.tokens)
+        detokenizer = IncrementalDetokenizer(self._backend.tokenizer, request.sampling.stop)
+        is_done = False
+        text = ""
+        try:
+            updates = self._sequence.generate(self._engine_request(request, constraint))
+            async with aclosing(updates):
+                async for update in updates:
+                    if isinstance(update, GenerationFinished):
+                        finished = update
+                        continue
+                    piece = detokenizer.push(update.token_ids)
+                    text += piece
+                    yield TextDelta(piece, len(update.token_ids))
+            rest = detokenizer.finish()
+            if rest:
+                text += rest
+                yield TextDelta(rest, 0)
+            is_done = True
+        finally:
+            if not is_done:
+                self._sequence.truncate(before)
+        if detokenizer.stopped:
+            self._sequence.truncate(prompt_len + detokenizer.num_tokens)
+        self._history = self._history.with_assistant(text)
+        yield self._done(text, finished, prompt_len, time.monotonic() - started_at)
+
+    def _engine_request(
+        self, request: GenerateRequest, constraint: TokenConstraint | None
+    ) -> GenerationRequest:
+        stop = request.sampling.stop
+        return GenerationRequest(
+            _sampling_params(request.sampling),
+            constraint,
+            _StopStrings(self._backend.tokenizer, stop) if stop else None,
+        )
+
+    def _rest_of_prompt(self) -> list[int]:
+        """The ids between what the sequence has and where the model goes on."""
+        template, history = self._backend.template, self._history
+        if history.num_seen == 0:
+            return template.render(history.messages)
+        seen, waiting = history.messages[: history.num_seen], history.messages[history.num_seen :]
+        return template.continuation(seen, waiting, last_token=self._sequence.tokens[-1])
+
+    def _done(
+        self, text: str, finished: GenerationFinished, prompt_len: int, total_s: float
+    ) -> GenerationDone:
+        tokens, usage = self._sequence.tokens, finished.usage
+        return GenerationDone(
+            text=text,
+            finish_reason=finished.reason,
+            usage=Usage(
+                prompt_tokens=usage.prompt_tokens,
+                prefilled_tokens=usage.prefilled_tokens,
+                reused_tokens=usage.reused_tokens,
+                generated_tokens=usage.output_tokens,
+                ttft_s=total_s - usage.total_s + usage.ttft_s,
+                total_s=total_s,
+            ),
+            prompt_ids=tuple(tokens[:prompt_len]),
+            output_ids=tuple(tokens[prompt_len:]),
+            num_written=usage.written_output_tokens,
+        )
+
+
+class _StopStrings:
+    """A stop condition of the engine: one of these strings appears in the output's text."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...]) -> None:
+        self._detokenizer = IncrementalDetokenizer(tokenizer, stop)
+
+    def is_met_by(self, token_ids: list[int]) -> bool:
+        """See `StopCondition.is_met_by`."""
+        self._detokenizer.push(token_ids)
+        return self._detokenizer.stopped
+
+
+def _sampling_params(sampling: Sampling) -> SamplingParams:
+    given = {
+        name: value
+        for name in ("temperature", "top_p", "top_k", "seed", "max_tokens")
+        if (value := getattr(sampling, name)) is not None
+    }
+    return SamplingParams(**given)

@@ -1,0 +1,111 @@
+"""A stand-in for the model in which a row's KV is the whole history that it depends on.
+
+It sees what a real model cannot show: whether each row that a step reads is the row of exactly the
+tokens before it. The next token is a pure function of the history, so a sequence's right output is
+known without running it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flowforge.engine.core import EngineCore, ModelLimits
+from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.scheduler import SchedulerLimits
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from flowforge.engine.kv.prefix_tree import Namespace
+    from flowforge.engine.scheduler import StepPlan
+    from flowforge.engine.sequence import Sequence, Update
+
+VOCAB_SIZE = 50
+EOS = 0
+
+
+def next_token(history: tuple[int, ...]) -> int:
+    """What the stand-in says after these tokens; EOS about once in 50."""
+    digest = hashlib.blake2b(repr(history).encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") % VOCAB_SIZE
+
+
+def right_output(prompt: list[int], max_tokens: int) -> list[int]:
+    """The greedy output of a prompt."""
+    tokens = list(prompt)
+    while len(tokens) - len(prompt) < max_tokens:
+        tokens.append(next_token(tuple(tokens)))
+        if tokens[-1] == EOS:
+            break
+    return tokens[len(prompt) :]
+
+
+class HistoryRunner:
+    """Carries out plans on rows that hold histories; AssertionError for a row of another text."""
+
+    def __init__(self, kv: KvCache) -> None:
+        self._kv = kv
+        self._rows: dict[int, tuple[Namespace, tuple[int, ...]]] = {}
+        self.num_computed = 0
+        self.plans: list[StepPlan] = []
+        self.error: Exception | None = None
+
+    def execute(self, plan: StepPlan) -> list[npt.NDArray[np.float32] | None]:
+        """See `StepRunner.execute`."""
+        self.plans.append(plan)
+        if self.error is not None:
+            raise self.error
+        page_size = self._kv.page_size
+        for copy in plan.copies:
+            for row in range(copy.num_rows):
+                self._rows[copy.target * page_size + row] = self._rows[copy.source * page_size + row]
+        for chunk in plan.chunks:
+            self._compute(chunk.sequence, chunk.start, chunk.stop)
+        return [
+            self._logits(chunk.sequence) if chunk.is_last else None for chunk in plan.chunks
+        ]
+
+    def _compute(self, sequence: Sequence, start: int, stop: int) -> None:
+        assert sequence.path is not None
+        tokens = tuple(sequence.tokens)
+        for position in range(stop):
+            slot = self._kv.slot(sequence.path, position)
+            row = (sequence.namespace, tokens[: position + 1])
+            if position < start:
+                assert self._rows[slot] == row, f"{sequence} reads the row of another text"
+            else:
+                self._rows[slot] = row
+                self.num_computed += 1
+
+    @staticmethod
+    def _logits(sequence: Sequence) -> npt.NDArray[np.float32]:
+        logits = np.zeros(VOCAB_SIZE, dtype=np.float32)
+        logits[next_token(tuple(sequence.tokens))] = 1.0
+        return logits
+
+
+class Updates(list["Update"]):
+    """A sink that keeps everything."""
+
+    def put(self, update: Update) -> None:
+        """See `UpdateSink.put`."""
+        self.append(update)
+
+
+def history_core(
+    *, num_pages: int = 64, page_size: int = 4, max_step_tokens: int = 16, max_running: int = 8
+) -> tuple[EngineCore, HistoryRunner, KvCache]:
+    """An engine core on the stand-in; its context is 1,000 tokens."""
+    kv = KvCache(num_pages, page_size)
+    runner = HistoryRunner(kv)
+    core = EngineCore(
+        runner,
+        kv,
+        SchedulerLimits(max_step_tokens, max_running),
+        ModelLimits(VOCAB_SIZE, 1000, frozenset({EOS})),
+        clock=lambda: 0.0,
+    )
+    return core, runner, kv
