@@ -15,7 +15,7 @@ from flowforge.cli.failures import guarded
 @guarded
 def check(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Workflow files.", show_default=False)
+        list[Path], typer.Argument(metavar="FILE", help="Workflow files.", show_default=False)
     ],
     is_strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,

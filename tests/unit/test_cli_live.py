@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import io
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from flowforge.backends.protocol import Usage
+from flowforge.cli.live import LiveProgress
+from flowforge.runtime.events import Event, Fact, StepFinished, StepStarted, StepText
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def view(
+    *facts: Fact, width: int = 80, height: int = 24, clock: Clock | None = None
+) -> tuple[LiveProgress, Console]:
+    console = Console(
+        file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None
+    )
+    progress = LiveProgress(console, clock or Clock())
+    for seq, fact in enumerate(facts):
+        progress.show(Event(seq, 0.0, fact))
+    return progress, console
+
+
+def lines(progress: LiveProgress, console: Console) -> list[str]:
+    with console.capture() as capture:
+        console.print(progress.render())
+    return capture.get().rstrip("\n").split("\n")
+
+
+def test_a_running_step_shows_its_tokens_its_rate_and_its_latest_words() -> None:
+    clock = Clock()
+    progress, console = view(StepStarted("a", "gen"), StepStarted("b", "gen"), clock=clock)
+    progress.show(Event(2, 0.0, StepText("a", "the ", 1)))
+    clock.now_s = 2.0
+    progress.show(Event(3, 2.0, StepText("a", "latest words", 4)))
+
+    shown = lines(progress, console)
+
+    assert "a      5 tok    2.0 tok/s  the latest words" == shown[0]
+    assert "b  reading the prompt" == shown[1]
+
+
+def test_a_step_alone_streams_its_last_lines() -> None:
+    text = "\n".join(f"line {idx}" for idx in range(20))
+    progress, console = view(StepStarted("a", "gen"), StepText("a", text, 40))
+
+    assert [f"  line {idx}" for idx in range(14, 20)] == lines(progress, console)[1:]
+
+
+def test_a_finished_step_becomes_a_line_of_its_own() -> None:
+    usage = Usage(generated_tokens=3, ttft_s=0.5, total_s=1.5)
+    progress, console = view(
+        StepStarted("a", "gen"), StepText("a", "x", 3), StepFinished("a", "x", "stop", usage)
+    )
+
+    assert isinstance(console.file, io.StringIO)
+    assert "✓ a: done, 3 tokens, 2.0 tok/s\n" == console.file.getvalue()
+    assert [""] == lines(progress, console)
+
+
+def test_model_text_cannot_move_the_cursor() -> None:
+    progress, console = view(StepStarted("a", "gen"), StepText("a", "x\x1b[2J\x07\ry", 1))
+
+    assert not set("\x1b\x07\r") & set("".join(lines(progress, console)))
+
+
+def test_more_branches_than_lines_are_counted() -> None:
+    progress, console = view(*(StepStarted(f"s[{idx}]", "gen") for idx in range(50)))
+
+    shown = lines(progress, console)
+
+    assert 22 == len(shown)
+    assert "… and 29 more" == shown[-1]
+
+
+@given(
+    st.lists(st.text(max_size=300), min_size=1, max_size=6),
+    st.integers(20, 200),
+    st.integers(4, 50),
+)
+def test_the_view_never_outgrows_the_terminal(texts: list[str], width: int, height: int) -> None:
+    facts: list[Fact] = [StepStarted(f"explore[{idx}]/draft", "gen") for idx in range(len(texts))]
+    facts += [StepText(f"explore[{idx}]/draft", text, 1) for idx, text in enumerate(texts)]
+    progress, console = view(*facts, width=width, height=height)
+
+    shown = lines(progress, console)
+
+    assert len(shown) <= height - 1
+    assert all(cell_len(line) <= width for line in shown)
