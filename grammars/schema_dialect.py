@@ -1,0 +1,45 @@
+"""What JSON Schema is to this house: its values, its pointers, and the validator of one schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jsonschema.protocols import Validator
+
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
+# What is only read may be any mapping or sequence.
+JsonInput: TypeAlias = (
+    "bool | int | float | str | Sequence[JsonInput] | Mapping[str, JsonInput] | None"
+)
+
+
+def make_validator(schema: JsonInput) -> Validator:
+    """Make the validator of a schema (object or boolean), of the draft it names or else 2020-12.
+
+    References resolve inside the schema only: nothing is ever fetched.
+    """
+    # Here and not above: the import takes longer than `flowforge --help` may.
+    from jsonschema.validators import Draft202012Validator, validator_for
+    from referencing import Registry
+
+    plain = cast("bool | dict[str, object]", to_plain(schema))
+    draft = validator_for(plain, default=Draft202012Validator)
+    return draft(plain, registry=Registry(), format_checker=draft.FORMAT_CHECKER)
+
+
+def to_plain(value: JsonInput) -> JsonValue:
+    """Copy into dicts and lists, which is what validators take for objects and arrays."""
+    if isinstance(value, Mapping):
+        return {key: to_plain(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [to_plain(inner) for inner in value]
+    return value
+
+
+def to_pointer(path: Iterable[str | int]) -> str:
+    """Write a JSON pointer (RFC 6901); "" is the whole."""
+    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in path)

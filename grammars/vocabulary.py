@@ -1,0 +1,65 @@
+"""The tokens that a constraint chooses from: one model's vocabulary, prepared for masks."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from flowforge.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from llguidance import LLTokenizer
+
+
+class Vocabulary:
+    """One model's tokens, ready for constraints. Immutable; built once per model (about 0.5 s).
+
+    vocab_size: the width of the model's logits; ids past the tokenizer's own are never allowed.
+    eos_ids: every id that may end a constrained output, and only where it may end.
+    fingerprint: of the tokenizer, the end tokens and the width; what compiled constraints may be
+    cached under, together with their source.
+    """
+
+    def __init__(self, tokenizer_json: str, *, eos_ids: Iterable[int], vocab_size: int) -> None:
+        """Prepare the vocabulary of a Hugging Face `tokenizer.json`.
+
+        Raises EngineError EN311 when there is no end token, or text and sizes do not fit together.
+        """
+        self.eos_ids = frozenset(eos_ids)
+        self.vocab_size = vocab_size
+        if not self.eos_ids or not all(0 <= eos_id < vocab_size for eos_id in self.eos_ids):
+            raise _unfit(
+                f"end tokens {sorted(self.eos_ids)}, expected one or more in 0..{vocab_size - 1}"
+            )
+        ends = sorted(self.eos_ids)
+        identity = f"{ends}/{vocab_size}/{tokenizer_json}"
+        self.fingerprint = hashlib.sha256(identity.encode()).hexdigest()
+        self.backend = _build(tokenizer_json, ends, vocab_size)
+
+    @property
+    def num_mask_words(self) -> int:
+        """Length of a mask in uint32 words."""
+        return (self.vocab_size + 31) // 32
+
+    def __repr__(self) -> str:
+        return f"Vocabulary(size={self.vocab_size} eos={sorted(self.eos_ids)})"
+
+
+def _build(tokenizer_json: str, eos_ids: list[int], vocab_size: int) -> LLTokenizer:
+    # Here and not above: the import takes 150 ms, which `flowforge --help` does not have.
+    from llguidance import LLTokenizer
+
+    try:
+        return LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=eos_ids)
+    except ValueError as error:
+        raise _unfit(str(error)) from error
+
+
+def _unfit(reason: str) -> EngineError:
+    return EngineError(
+        "EN311",
+        f"the vocabulary cannot be constrained: {reason}",
+        help="the model's tokenizer.json, end tokens and vocab_size must belong together",
+    )
