@@ -71,12 +71,14 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name from its home."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'flowforge' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+if not TYPE_CHECKING:  # A checker that sees `__getattr__` accepts every name.
+
+    def __getattr__(name: str) -> object:
+        """Import a public name from its home."""
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'flowforge' has no attribute {name!r}")
+        return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

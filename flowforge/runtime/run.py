@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import anyio
 
-from flowforge.backends.protocol import GenerationDone, TextDelta
+from flowforge.backends.protocol import BackendStatistics, GenerationDone, TextDelta
 from flowforge.errors import FlowForgeError, InternalError
 from flowforge.runtime.accounting import AccountBook
 from flowforge.runtime.commands import (
@@ -279,10 +279,16 @@ class _Shell:
     # -- the end ----------------------------------------------------------------------------------
 
     def _end(self) -> None:
+        try:
+            statistics = self._backend.statistics()
+        except Exception as error:
+            # Whoever waits for the end must get one, also from a backend that is gone.
+            statistics = BackendStatistics()
+            self._close_failures.append(Failure("run", _as_flowforge_error(error)))
         if self._close_failures:
             earlier = self.outcome.failures if isinstance(self.outcome, Broken) else ()
             self.outcome = Broken((*earlier, *self._close_failures))
-        accounting = self._book.total(self._backend.statistics(), self.stream.elapsed_s)
+        accounting = self._book.total(statistics, self.stream.elapsed_s)
         match self.outcome:
             case Succeeded(outputs):
                 self.stream.emit(RunFinished(outputs, accounting))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from flowforge.backends.protocol import (
+        BackendStatistics,
         Conversation,
         GenerateRequest,
         GenerationDone,
@@ -376,6 +377,16 @@ async def test_a_backend_that_cannot_close_fails_the_run() -> None:
 
     with pytest.raises(RunFailedError, match="stuck"):
         async with begin(Sticky(ANSWERS)) as run:
+            await run.result()
+
+
+async def test_a_backend_that_is_gone_still_lets_the_run_end() -> None:
+    class Gone(ScriptBackend):
+        def statistics(self) -> BackendStatistics:
+            raise EngineError("EN900", "the engine is gone")
+
+    with pytest.raises(RunFailedError, match="the engine is gone"):
+        async with begin(Gone(ANSWERS)) as run:
             await run.result()
 
 
