@@ -76,6 +76,7 @@ class GenerationDone:
     """The last item of every generation: the whole text, why it ended, what it cost.
 
     prompt_ids, output_ids: the exact tokens, where the backend knows them; else None.
+    num_written: output tokens whose KV decoding wrote; None where unknown (all but the last then).
     """
 
     text: str
@@ -83,6 +84,7 @@ class GenerationDone:
     usage: Usage
     prompt_ids: tuple[int, ...] | None = None
     output_ids: tuple[int, ...] | None = None
+    num_written: int | None = None
 
 
 class Conversation(Protocol):

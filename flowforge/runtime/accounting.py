@@ -2,8 +2,8 @@
 
 `unique_prompt_tokens` is U: the distinct positions of the trie of all prompts, less those that
 decoding had written before. Decoding writes KV for every output token but the last, which nobody
-has fed back yet. U comes from token ids alone, never from a backend's counters, so that
-prefilled = U is a statement about the backend and not an identity.
+has fed back yet, unless the backend says otherwise (`num_written`). U comes from token ids and not
+from a backend's counters, so that prefilled = U is a statement about the backend, not an identity.
 """
 
 from __future__ import annotations
@@ -56,3 +56,10 @@ class AccountBook:
 def _num_written(done: GenerationDone) -> int:
     assert done.output_ids is not None
     return max(0, len(done.output_ids) - 1) if done.num_written is None else done.num_written
+
+
+def _num_written(done: GenerationDone) -> int:
+    assert done.output_ids is not None
+    if done.num_written is not None:
+        return done.num_written
+    return max(0, len(done.output_ids) - 1)

@@ -69,3 +69,9 @@ def test_unique_tokens_are_prefixes_of_prompts_that_nobody_wrote_before(
         written |= {path[:end] for end in range(1, len(path) + 1)}
 
     assert num_unique == unique(*(done(prompt, output) for prompt, output in generations))
+
+
+def test_a_backend_may_say_how_many_output_tokens_it_wrote() -> None:
+    first = GenerationDone("", "stop", Usage(), (1, 2), (7, 8, 9), num_written=3)
+
+    assert 2 + 1 == unique(first, done((1, 2, 7, 8, 9, 3), ()))
