@@ -95,8 +95,9 @@ def _largest_file(folder: Path) -> int:
 
 def _pip_failed(log: str) -> EngineError:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR")] or lines
-    reason = errors[-1] if errors else "it gave no reason"
+    # "ERROR: Exception:" heads a traceback of pip, whose last line is the reason.
+    errors = [line for line in lines if line.startswith("ERROR") and not line.endswith(":")]
+    reason = [*lines, *errors][-1] if lines else "it gave no reason"
     if "No module named pip" in log:
         help_line = "install pip in this environment: python -m ensurepip"
     else:
