@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
+
+from flowforge.errors import WorkflowError
+from flowforge.language.diagnostics import did_you_mean
+from flowforge.language.evaluation import kind_of_value
+from flowforge.language.program import Required
+from flowforge.language.types import STRING, display_type, may_be
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flowforge.language.program import JsonValue, Program
+    from flowforge.language.program import Input, JsonValue, Program
+
+_SHOWN_CHARS = 60
+_PLAIN_KEYWORDS = frozenset(("type", "description", "title", "default", "examples"))
 
 
 def resolve_inputs(program: Program, given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -17,4 +27,71 @@ def resolve_inputs(program: Program, given: Mapping[str, JsonValue]) -> dict[str
     as JSON; a string input takes the text exactly as it is.
     Raises WorkflowError WF301, WF302, WF303.
     """
-    raise NotImplementedError
+    for name in given:
+        if name not in program.inputs:
+            known = ", ".join(program.inputs)
+            otherwise = f"inputs of this workflow: {known}" if known else "it takes no inputs"
+            help = did_you_mean(name, program.inputs, otherwise)
+            raise WorkflowError("WF302", f"unknown input {name!r}", help=help)
+    return {name: _value_of(input_, given) for name, input_ in program.inputs.items()}
+
+
+def problem_with_value(schema: Mapping[str, JsonValue], value: JsonValue) -> str | None:
+    """Why a value does not satisfy a JSON Schema; None when it does."""
+    if not schema.keys() - _PLAIN_KEYWORDS and schema.get("type") == "string":
+        return None if isinstance(value, str) else f"{_shown(value)} is not of type 'string'"
+    import jsonschema
+    from jsonschema.exceptions import best_match
+
+    error = best_match(jsonschema.Draft202012Validator(schema).iter_errors(value))
+    if error is None:
+        return None
+    place = "".join(f"[{part!r}]" for part in error.absolute_path)
+    message = error.message if len(error.message) < 200 else f"{error.message[:200]}…"
+    return f"at {place}: {message}" if place else message
+
+
+def _value_of(input_: Input, given: Mapping[str, JsonValue]) -> JsonValue:
+    shown_type = display_type(input_.type)
+    if input_.name not in given:
+        if isinstance(input_.default, Required):
+            raise WorkflowError(
+                "WF301",
+                f"input {input_.name!r} ({shown_type}) is missing",
+                location=input_.location,
+                help=f"give it with -i {input_.name}=…",
+            )
+        return input_.default
+    value = given[input_.name]
+    if isinstance(value, str) and not may_be(input_.type, STRING):
+        value = _value_of_text(input_, value)
+    problem = problem_with_value(input_.schema, value)
+    if problem is not None:
+        message = f"input {input_.name!r} expects {shown_type}, got {kind_of_value(value)}"
+        raise WorkflowError("WF303", f"{message}: {problem}", location=input_.location)
+    return value
+
+
+def _value_of_text(input_: Input, text: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        expected = display_type(input_.type)
+        message = f"input {input_.name!r} expects {expected}, got the text {_shown(text)}"
+        help = f"write it as JSON: -i {input_.name}={_example(input_)}"
+        raise WorkflowError("WF303", message, location=input_.location, help=help) from error
+    return value
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _example(input_: Input) -> str:
+    examples = {"array": '\'["a", "b"]\'', "object": "'{\"a\": 1}'", "boolean": "true"}
+    return examples.get(str(input_.schema.get("type")), "3")
+
+
+def _shown(value: JsonValue) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}…"

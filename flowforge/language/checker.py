@@ -1,0 +1,90 @@
+"""A tree of YAML nodes to a checked program; every problem of the file is reported at once."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from flowforge.language.drafts import Context
+from flowforge.language.fields import check_keys, mapping_of, template_of, text_of
+from flowforge.language.input_declarations import parse_inputs, type_of_inputs
+from flowforge.language.program import Output, Program
+from flowforge.language.scope import Binding, Names
+from flowforge.language.source import Span
+from flowforge.language.steps import parse_steps, resolve_steps
+from flowforge.language.yaml_nodes import ScalarNode, kind_of_node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowforge.language.program import JsonValue
+    from flowforge.language.schemas import SchemaProblem
+    from flowforge.language.scope import Report
+    from flowforge.language.yaml_nodes import Entry, MappingNode
+
+LANGUAGE_VERSION = 1
+_KEYS = ("flowforge", "name", "inputs", "steps", "outputs")
+_UNBUILT_KEYS = ("types", "tools", "defaults")
+_PROGRAM_NAME = re.compile(r"\w[\w .-]{0,99}")
+
+
+def check_program(
+    root: MappingNode,
+    report: Report,
+    schema_checker: Callable[[JsonValue], list[SchemaProblem]] | None,
+) -> Program:
+    """The program; only to be used when the report has no errors."""
+    check_keys(root, _KEYS, _UNBUILT_KEYS, "a workflow", report)
+    _check_version(root, report)
+    name = _name_of(root, report)
+    inputs = parse_inputs(root.entry("inputs"), report)
+    context = Context(report.source, report, schema_checker, {}, parse_steps, resolve_steps)
+    entry = root.entry("steps")
+    if entry is None:
+        report.error("WF103", "the workflow has no 'steps'", _top(root), "add 'steps:'")
+    drafts = {} if entry is None else parse_steps(entry, context)
+    names = Names({}, Names({"inputs": Binding("inputs", type_of_inputs(inputs))}))
+    steps = resolve_steps(drafts, names, context)
+    outputs = _outputs_of(root.entry("outputs"), names, context)
+    return Program(name, report.source.file, inputs, steps, outputs)
+
+
+def _check_version(root: MappingNode, report: Report) -> None:
+    entry = root.entry("flowforge")
+    if entry is None:
+        help = f"begin the file with 'flowforge: {LANGUAGE_VERSION}'"
+        report.error("WF100", "the language version is missing", _top(root), help)
+        return
+    value = entry.value.value if isinstance(entry.value, ScalarNode) else None
+    if isinstance(value, bool) or value != LANGUAGE_VERSION:
+        message = f"language version must be {LANGUAGE_VERSION}, got {kind_of_node(entry.value)}"
+        report.error("WF100", message, entry.key_span, f"write 'flowforge: {LANGUAGE_VERSION}'")
+
+
+def _name_of(root: MappingNode, report: Report) -> str:
+    entry = root.entry("name")
+    if entry is None:
+        report.error("WF103", "the workflow has no 'name'", _top(root), "add 'name: …'")
+        return ""
+    name = text_of(entry, report)
+    if name is not None and not _PROGRAM_NAME.fullmatch(name.strip()):
+        help = "letters, digits, spaces and '_', '.', '-'; up to 100 characters"
+        report.error("WF105", f"workflow name {name[:40]!r} is not allowed", entry.key_span, help)
+    return "" if name is None else name.strip()
+
+
+def _outputs_of(entry: Entry | None, names: Names, context: Context) -> dict[str, Output]:
+    help = "for example outputs: { report: '${ report }' }"
+    mapping = None if entry is None else mapping_of(entry, context.report, help)
+    outputs: dict[str, Output] = {}
+    for one in () if mapping is None else mapping.entries:
+        template = template_of(one, context)
+        if template is not None:
+            value = template.whole(names, context.report)
+            location = context.source.location(one.key_span.start)
+            outputs[one.key] = Output(one.key, value, location)
+    return outputs
+
+
+def _top(root: MappingNode) -> Span:
+    return root.entries[0].key_span if root.entries else Span(0, 1)

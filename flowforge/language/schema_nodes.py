@@ -1,0 +1,107 @@
+"""JSON Schemas written in YAML: their values, and slips in the words of types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowforge.language.diagnostics import did_you_mean
+from flowforge.language.schemas import SchemaProblem
+from flowforge.language.types import (
+    STRING,
+    Array,
+    Object,
+    Type,
+    may_be,
+    members_of,
+    type_of_value,
+)
+from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode, value_of_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flowforge.language.program import JsonValue
+    from flowforge.language.yaml_nodes import Node
+
+SCHEMA_TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
+_TEXT_VALUES = ("enum", "const", "default", "examples")
+_MAPS_OF_SCHEMAS = ("properties", "$defs", "definitions", "patternProperties")
+_SCHEMAS = ("items", "additionalProperties", "contains", "not")
+_LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
+
+
+def schema_of_node(node: MappingNode) -> dict[str, JsonValue]:
+    """The schema; where it says `type: string`, numbers among its values keep their characters."""
+    return {entry.key: _part_of_schema(entry.key, entry.value, node) for entry in node.entries}
+
+
+def typed_value(node: Node, type_: Type) -> JsonValue:
+    """A node's value where the type is known: where a text is wanted, 010 is the text 010."""
+    if isinstance(node, ScalarNode):
+        value = node.value
+        wants_text = may_be(type_, STRING) and not may_be(type_of_value(value), type_)
+        return node.text if wants_text and value is not None else value
+    members = members_of(type_)
+    if isinstance(node, SequenceNode):
+        arrays = [member for member in members if isinstance(member, Array)]
+        if len(arrays) == 1:
+            return [typed_value(item, arrays[0].item) for item in node.items]
+    if isinstance(node, MappingNode):
+        objects = [member for member in members if isinstance(member, Object)]
+        if len(objects) == 1:
+            return {
+                entry.key: _typed_field(entry.key, entry.value, objects[0])
+                for entry in node.entries
+            }
+    return value_of_node(node)
+
+
+def problems_in_schema(schema: JsonValue, pointer: str = "") -> list[SchemaProblem]:
+    """Unknown words for types, wherever a schema stands inside the schema."""
+    if not isinstance(schema, dict):
+        return []
+    problems = list(_problems_of_type(schema.get("type"), pointer))
+    for key, value in schema.items():
+        for path, part in _parts(key, value):
+            problems += problems_in_schema(part, pointer + path)
+    return problems
+
+
+def _typed_field(name: str, node: Node, object_: Object) -> JsonValue:
+    field = object_.field(name)
+    return value_of_node(node) if field is None else typed_value(node, field.type)
+
+
+def _part_of_schema(key: str, node: Node, owner: MappingNode) -> JsonValue:
+    kind = owner.entry("type")
+    if key in _TEXT_VALUES and kind is not None and value_of_node(kind.value) == "string":
+        return typed_value(node, Array(STRING) if isinstance(node, SequenceNode) else STRING)
+    if isinstance(node, MappingNode) and key not in _TEXT_VALUES:
+        return schema_of_node(node)
+    if isinstance(node, SequenceNode) and key in _LISTS_OF_SCHEMAS:
+        return [
+            schema_of_node(item) if isinstance(item, MappingNode) else value_of_node(item)
+            for item in node.items
+        ]
+    return value_of_node(node)
+
+
+def _parts(key: str, value: JsonValue) -> Iterator[tuple[str, JsonValue]]:
+    """The schemas under one keyword, with the path to each below the schema."""
+    if key in _SCHEMAS:
+        yield f"/{key}", value
+    elif key in _MAPS_OF_SCHEMAS and isinstance(value, dict):
+        for name, part in value.items():
+            yield f"/{key}/{name.replace('~', '~0').replace('/', '~1')}", part
+    elif key in _LISTS_OF_SCHEMAS and isinstance(value, list):
+        for idx, part in enumerate(value):
+            yield f"/{key}/{idx}", part
+
+
+def _problems_of_type(kind: JsonValue, pointer: str) -> Iterator[SchemaProblem]:
+    kinds = kind if isinstance(kind, list) else [kind]
+    for word in kinds:
+        if isinstance(word, str) and word not in SCHEMA_TYPES:
+            otherwise = f"types: {', '.join(SCHEMA_TYPES)}"
+            help = did_you_mean(word, SCHEMA_TYPES, otherwise)
+            yield SchemaProblem(f"{pointer}/type", f"unknown type {word!r}", "error", help)
