@@ -55,8 +55,7 @@ class Tokenizer:
         self._scaffolding = _build(tokenizer_json)
         self._added = {int(token["id"]): str(token["content"]) for token in raw["added_tokens"]}
         tokenizer_config = (configs or {}).get("tokenizer_config.json", {})
-        named_bos = self._id_of(tokenizer_config.get("bos_token"))
-        self.bos_id = named_bos if bos_id is None else bos_id
+        self.bos_id = self._bos_of(configs or {}) if bos_id is None else bos_id
         self.turn_end_id = self._id_of(tokenizer_config.get("eos_token"))
         self.eos_ids = frozenset(eos_ids) | self._eos_of(configs or {})
         self.special_ids = self._control_ids(raw)
@@ -87,7 +86,11 @@ class Tokenizer:
         return cls(text, configs={name: _read_config(folder / name) for name in names})
 
     def encode(self, text: str) -> list[int]:
-        """Encode content: no id of the result controls, whatever the text says."""
+        """Encode content: no id of the result controls, whatever the text says.
+
+        Bytes that the model's vocabulary has no token for are left out, as the model knows no
+        way to say them: of SmolLM2 six ASCII control characters and the planes 4 to 11 of Unicode.
+        """
         return self._encode_guarded(self._content, text)
 
     def encode_scaffolding(self, text: str) -> list[int]:
@@ -166,6 +169,13 @@ class Tokenizer:
     def _id_of(self, token: object) -> int | None:
         text = token.get("content") if isinstance(token, dict) else token
         return self._scaffolding.token_to_id(text) if isinstance(text, str) else None
+
+    def _bos_of(self, configs: Mapping[str, JsonObject]) -> int | None:
+        tokenizer_config = configs.get("tokenizer_config.json", {})
+        if "bos_token" in tokenizer_config:  # null says that there is none, whatever others say
+            return self._id_of(tokenizer_config["bos_token"])
+        listed = (config.get("bos_token_id") for config in configs.values())
+        return next((value for value in listed if isinstance(value, int)), None)
 
     def _eos_of(self, configs: Mapping[str, JsonObject]) -> frozenset[int]:
         found: set[int] = set()
