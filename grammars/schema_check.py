@@ -195,12 +195,16 @@ def _check_keyword(keyword: str, value: JsonValue, path: Path) -> Iterator[Schem
 
 
 def _unknown_keyword(keyword: str, path: Path) -> SchemaProblem:
+    """A misspelt constraint would go unenforced: an error. Anything else unknown is a remark."""
+    pointer = to_pointer(path)
     near = difflib.get_close_matches(keyword, sorted(_ALLOWED | _NOT_ENFORCED), n=1, cutoff=0.8)
-    if near:
-        message, help = f"unknown keyword {keyword!r}", f"did you mean {near[0]!r}?"
-        return SchemaProblem(to_pointer(path), message, "error", help)
-    message = f"unknown keyword {keyword!r} asks for nothing"
-    return SchemaProblem(to_pointer(path), message, "warning", "remove it")
+    if not near or keyword.startswith(("_", "x-", "$")):
+        message = f"unknown keyword {keyword!r} asks for nothing"
+        return SchemaProblem(pointer, message, "warning", "remove it")
+    severity: Literal["error", "warning"] = "warning" if near[0] in _ANNOTATIONS else "error"
+    return SchemaProblem(
+        pointer, f"unknown keyword {keyword!r}", severity, f"did you mean {near[0]!r}?"
+    )
 
 
 def _inner_schemas(keyword: str, value: JsonValue) -> Iterator[tuple[Path, JsonValue]]:

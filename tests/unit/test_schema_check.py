@@ -54,10 +54,11 @@ def test_a_near_miss_is_suggested() -> None:
     assert check_schema({"minItem": 3})[0].help == "did you mean 'minItems'?"
 
 
-def test_a_keyword_that_nothing_knows_is_a_warning() -> None:
-    (problem,) = check_schema({"x-order": 1})
+@pytest.mark.parametrize("keyword", ["x-order", "_format", "decription"])
+def test_an_unknown_keyword_that_constrains_nothing_is_a_warning(keyword: str) -> None:
+    (problem,) = check_schema({keyword: "1"})
 
-    assert ("warning", "/x-order") == (problem.severity, problem.pointer)
+    assert ("warning", f"/{keyword}") == (problem.severity, problem.pointer)
 
 
 def test_all_problems_are_reported_at_once() -> None:
