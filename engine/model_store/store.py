@@ -120,7 +120,8 @@ class ModelStore:
         prefix = f".fetch-{_file_name(model.name)}-"
         # Under the lock nobody else fetches this name: what is here was left by a killed process.
         for stale in self._models_dir.glob(f"{prefix}*"):
-            shutil.rmtree(stale)
+            # Its orphaned pip may still write there; then the next fetch clears the rest.
+            shutil.rmtree(stale, ignore_errors=True)
         self._check_space(num_bytes)
         work_dir = Path(tempfile.mkdtemp(prefix=prefix, dir=self._models_dir))
         try:
