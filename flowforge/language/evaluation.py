@@ -187,9 +187,9 @@ def _compare(operator: ComparisonOperator, left: JsonValue, right: JsonValue) ->
 def _order(left: JsonValue, right: JsonValue) -> int:
     if isinstance(left, str) and isinstance(right, str):
         return (left > right) - (left < right)
-    if not isinstance(left, bool) and not isinstance(right, bool):
-        if isinstance(left, int | float) and isinstance(right, int | float):
-            return (left > right) - (left < right)
+    are_booleans = isinstance(left, bool) or isinstance(right, bool)
+    if isinstance(left, int | float) and isinstance(right, int | float) and not are_booleans:
+        return (left > right) - (left < right)
     message = f"{kind_of_value(left)} and {kind_of_value(right)} have no order"
     raise EvaluationError("WF404", message, "compare two numbers or two strings")
 

@@ -96,7 +96,7 @@ _HINTS = {
 
 
 def _syntax_error(text: str, error: UnexpectedInput) -> ExpressionSyntaxError:
-    start = min(error.pos_in_stream or 0, len(text))
+    start = min(max(_position_of(error), 0), len(text))
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         end = len(text.rstrip())
         message = "the expression ends too early"
@@ -113,6 +113,12 @@ def _syntax_error(text: str, error: UnexpectedInput) -> ExpressionSyntaxError:
     return ExpressionSyntaxError(
         "WF201", f"unexpected {found!r} in an expression", start, end, help
     )
+
+
+def _position_of(error: UnexpectedInput) -> int:
+    # At the end of the text lark has no position, whatever its annotation says.
+    position: object = error.pos_in_stream
+    return position if isinstance(position, int) else 0
 
 
 def _text_of_literal(literal: str) -> str:

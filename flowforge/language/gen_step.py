@@ -50,6 +50,7 @@ _MAX_SEED = 2**63 - 1
 class GenDraft:
     """A `gen` step before names are resolved."""
 
+    name: str
     from_step: tuple[str, Span] | None
     system: TemplateDraft | None
     user: TemplateDraft | None
@@ -68,7 +69,7 @@ class GenDraft:
     def resolve(self, names: Names, context: Context) -> tuple[Gen, Type] | None:
         """The verb, and text or what the JSON Schema says."""
         if self.from_step is not None:
-            _check_from(*self.from_step, names, context)
+            _check_from(self.name, *self.from_step, names, context)
         report = context.report
         system = None if self.system is None else self.system.typed(names, report)
         user = None if self.user is None else self.user.typed(names, report)
@@ -93,6 +94,7 @@ def parse_gen(name: str, step: MappingNode, context: Context) -> GenDraft:
     options = _options_of(gen, report)
     schema = None if options is None else _json_schema_of(options.entry("json"), context)
     return GenDraft(
+        name,
         None if from_entry is None else _from_of(from_entry, report),
         template_of(system, context),
         template_of(user, context),
@@ -125,7 +127,7 @@ def _from_of(entry: Entry, report: Report) -> tuple[str, Span] | None:
     return text, entry.value.span
 
 
-def _check_from(name: str, span: Span, names: Names, context: Context) -> None:
+def _check_from(step: str, name: str, span: Span, names: Names, context: Context) -> None:
     binding = names.find(name)
     visible = names.visible()
     if binding is None:
@@ -135,12 +137,12 @@ def _check_from(name: str, span: Span, names: Names, context: Context) -> None:
         if around is not None:
             otherwise = f"it is inside {around!r}, and seen only there"
         help = otherwise if around is not None else did_you_mean(name, steps, otherwise)
-        message = f"'from' continues {name!r}, which is not a step in scope"
+        message = f"step {step!r} continues {name!r}, which is not in scope"
         context.report.error("WF104", message, span, help)
     elif not binding.has_conversation:
         is_step = binding.kind == "step"
         reason = "only 'gen' steps hold a conversation" if is_step else "which is not a step"
-        message = f"'from' continues {name!r}, which has no conversation"
+        message = f"step {step!r} continues {name!r}, which has no conversation"
         context.report.error("WF111", message, span, reason)
 
 

@@ -32,8 +32,8 @@ def order_of(needs: Mapping[str, Set[str]]) -> tuple[list[str], list[str]]:
 def cycles_of(needs: Mapping[str, Set[str]]) -> list[list[str]]:
     """Cycles, shortest through each name, so that every name that is in one is in one listed.
 
-    [a, c, b] means: a needs c, c needs b, b needs a. Names in no cycle, such as those that only wait
-    for one, are left out.
+    [a, c, b] means: a needs c, c needs b, b needs a. Names in no cycle, such as those that only
+    wait for one, are left out.
     """
     _, stuck = order_of(needs)
     covered: set[str] = set()

@@ -113,10 +113,11 @@ class TemplateDraft:
 
     def typed(self, names: Names, report: Report) -> Template:
         """The template; a hole that may be null is reported."""
-        parts: list[str | Expression] = []
-        for part in self.parts:
-            parts.append(part if isinstance(part, str) else _text_hole(part, names, report))
-        return Template(tuple(parts), self.source.location(self.scalar.span.start))
+        parts = tuple(
+            part if isinstance(part, str) else _text_hole(part, names, report)
+            for part in self.parts
+        )
+        return Template(parts, self.source.location(self.scalar.span.start))
 
     def whole(self, names: Names, report: Report) -> Expression:
         """The text as one value: a lone hole keeps its type, anything else is a text."""

@@ -229,8 +229,13 @@ class _Composer:
         node = self._node(event, depth + 1).node
         if isinstance(node, ScalarNode) and (node.value is not None or node.style != "plain"):
             return node
-        help = 'quote it if it is meant as a text: "null"' if isinstance(node, ScalarNode) else None
-        self.report("WF009", f"a key must be a text, got {kind_of_node(node)}", node.span, help)
+        advice = 'quote it if it is meant as a text: "null"'
+        self.report(
+            "WF009",
+            f"a key must be a text, got {kind_of_node(node)}",
+            node.span,
+            advice if isinstance(node, ScalarNode) else None,
+        )
         return None
 
     def _check_braces(self, entry: Entry, mapping: Any) -> None:

@@ -21,8 +21,8 @@ def syntax_diagnostic(source: Source, error: Exception) -> Diagnostic:
     if isinstance(error, ReaderError):
         offset = int(error.position)
         message = f"control character U+{int(error.character):04X} is not allowed in YAML"
-        span, help = Span(offset, offset + 1), 'write it as an escape in a quoted text: "\\x07"'
-        return Diagnostic("WF002", "error", message, source, span, help)
+        advice = 'write it as an escape in a quoted text: "\\x07"'
+        return Diagnostic("WF002", "error", message, source, Span(offset, offset + 1), advice)
     if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
         return Diagnostic("WF007", "error", f"not valid YAML: {error}", source, Span(0, 0))
     offset = min(int(error.problem_mark.index), len(source.text))
