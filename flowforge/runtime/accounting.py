@@ -56,10 +56,3 @@ class AccountBook:
 def _num_written(done: GenerationDone) -> int:
     assert done.output_ids is not None
     return max(0, len(done.output_ids) - 1) if done.num_written is None else done.num_written
-
-
-def _num_written(done: GenerationDone) -> int:
-    assert done.output_ids is not None
-    if done.num_written is not None:
-        return done.num_written
-    return max(0, len(done.output_ids) - 1)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ANALYST = Path(__file__).parents[2] / "workflows" / "analyst.yaml"
 
 HEAVY = ("torch", "transformers", "textual", "llguidance", "numpy", "rich", "jsonschema")
 
@@ -37,6 +40,15 @@ def modules_after(statement: str) -> set[str]:
 )
 def test_nothing_heavy_is_imported(statement: str) -> None:
     assert set() == modules_after(statement) & set(HEAVY)
+
+
+def test_check_imports_no_engine() -> None:
+    statement = (
+        f"import sys; sys.argv = ['flowforge', 'check', {str(ANALYST)!r}]; "
+        "from flowforge.cli import main; main()"
+    )
+
+    assert set() == modules_after(statement) & {"torch", "transformers", "textual", "rich"}
 
 
 def test_every_public_name_can_be_imported() -> None:
