@@ -127,8 +127,10 @@ def near_miss(word: str, known: Iterable[str]) -> str | None:
     folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}
     if word.casefold() in folded:
         return folded[word.casefold()]
-    matches = difflib.get_close_matches(word[:80], candidates, n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    matches = difflib.get_close_matches(word[:80], candidates, n=3, cutoff=0.6)
+    # Swapped letters are the commonest slip, and difflib rates them below a wrong letter.
+    swapped = [match for match in matches if sorted(match) == sorted(word)]
+    return next(iter([*swapped, *matches]), None)
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) -> str | None:

@@ -158,8 +158,11 @@ def _piped(node: Piped, scope: Mapping[str, JsonValue]) -> JsonValue:
     # Late, because filters use this module's texts and kinds.
     from flowforge.language.filters import FILTERS
 
+    filter_ = FILTERS.get(node.filter)
+    if filter_ is None:
+        raise EvaluationError("WF404", f"there is no filter {node.filter!r}")
     arguments = [_evaluate(argument, scope) for argument in node.arguments]
-    return FILTERS[node.filter].apply(_evaluate(node.subject, scope), arguments)
+    return filter_.apply(_evaluate(node.subject, scope), arguments)
 
 
 def _truth(value: JsonValue) -> bool:

@@ -1,0 +1,78 @@
+"""Diagnostics as an author sees them."""
+
+from __future__ import annotations
+
+from flowforge.language.diagnostics import render_diagnostics
+from flowforge.language.loader import load_text
+
+WORKFLOW = """\
+flowforge: 1
+name: analyst
+inputs:
+  topic: string
+steps:
+  angles:
+    user: About ${ inputs.topik }
+    gen: { max_tokns: 3 }
+  report:
+    from: angels
+    user: "宽 \t ${ angles | jion }"
+    gen:
+"""
+
+EXPECTED = """\
+error[WF203]: unknown input 'inputs.topik'
+ --> workflow.yaml:7:27
+  |
+7 |     user: About ${ inputs.topik }
+  |                           ^^^^^ help: did you mean 'topic'?
+
+error[WF101]: 'max_tokns' is not a key of 'gen'
+ --> workflow.yaml:8:12
+  |
+8 |     gen: { max_tokns: 3 }
+  |            ^^^^^^^^^ help: did you mean 'max_tokens'?
+
+error[WF104]: step 'report' continues 'angels', which is not in scope
+  --> workflow.yaml:10:11
+   |
+10 |     from: angels
+   |           ^^^^^^ help: did you mean 'angles'?
+
+error[WF204]: unknown filter 'jion'
+  --> workflow.yaml:11:28
+   |
+11 |     user: "宽      ${ angles | jion }"
+   |                                ^^^^ help: did you mean 'join'?
+
+4 errors"""
+
+
+def test_all_problems_are_shown_with_carets_under_what_is_wrong() -> None:
+    result = load_text(WORKFLOW, "workflow.yaml")
+
+    assert render_diagnostics(result.diagnostics) == EXPECTED
+
+
+def test_colour_is_there_only_when_asked_for() -> None:
+    diagnostics = load_text(WORKFLOW, "workflow.yaml").diagnostics
+
+    assert "\033[" in render_diagnostics(diagnostics, colour=True)
+    assert "\033[" not in render_diagnostics(diagnostics)
+
+
+def test_diagnostics_have_fields_for_machines() -> None:
+    first = load_text(WORKFLOW, "workflow.yaml").diagnostics[0].as_json()
+
+    assert first == {
+        "code": "WF203",
+        "severity": "error",
+        "message": "unknown input 'inputs.topik'",
+        "file": "workflow.yaml",
+        "line": 7,
+        "column": 27,
+        "end_line": 7,
+        "end_column": 32,
+        "help": "did you mean 'topic'?",
+        "notes": [],
+    }
