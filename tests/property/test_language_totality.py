@@ -19,15 +19,11 @@ PIECES = st.sampled_from(
      "0x", "\U0001f600", "\x85", "\u2028", "\r", ",", "inputs: ", "type: ", "\ufeff", "\x00", "\\U"]
 )  # fmt: skip
 TEXTS = st.one_of(st.text(max_size=80), st.lists(PIECES, max_size=30).map("".join))
-EXPRESSIONS = st.one_of(
-    st.text(max_size=40),
-    st.lists(
-        st.sampled_from(
-            ["a", "b", ".", "[", "]", "(", ")", "|", " join ", "len", "'x'", '"', "1", "-1", " in ", " not ", " and ", " if ", " else ", "??", "==", "<", ",", "null", "true", "\\", "1e999"]
-        ),
-        max_size=15,
-    ).map("".join),
+TOKENS = st.sampled_from(
+    ["a", "b", ".", "[", "]", "(", ")", "|", " join ", "len", "'x'", '"', "1", "-1", " in ", " not ",
+     " and ", " if ", " else ", "??", "==", "<", ",", "null", "true", "\\", "1e999"]
 )  # fmt: skip
+EXPRESSIONS = st.one_of(st.text(max_size=40), st.lists(TOKENS, max_size=15).map("".join))
 
 
 @settings(max_examples=400, deadline=None)
