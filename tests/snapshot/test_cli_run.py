@@ -248,14 +248,28 @@ async def open_backend(spec, model, progress):
     yield ScriptBackend({"angles": ScriptedAnswer("never", gate=anyio.Event())})
 
 session.open_backend = open_backend
-main()
 """
+STUBBORN = (
+    HANGING
+    + """
+class Stubborn:
+    async def wait(self):
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep_forever()
+
+@asynccontextmanager
+async def open_stubborn(spec, model, progress):
+    yield ScriptBackend({"angles": ScriptedAnswer("never", gate=Stubborn())})
+
+session.open_backend = open_stubborn
+"""
+)
 
 
-def hanging_run(*options: str) -> subprocess.Popen[str]:
+def hanging_run(*options: str, script: str = HANGING) -> subprocess.Popen[str]:
     """A process whose first step never ends; it has started when this returns."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HANGING, "run", str(ANALYST), "-i", "topic=x", *options],
+        [sys.executable, "-c", script + "main()", "run", str(ANALYST), "-i", "topic=x", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -279,6 +293,18 @@ def test_a_signal_cancels_the_run(number: signal.Signals, code: int) -> None:
     assert "" == stdout
     assert "angles: cancelled\nthe run was cancelled\n" in stderr
     assert "Traceback" not in stderr
+
+
+def test_a_second_signal_ends_the_process_when_a_step_will_not_stop() -> None:
+    process = hanging_run(script=STUBBORN)
+    assert process.stderr is not None
+
+    process.send_signal(signal.SIGINT)
+    assert "cancelling; once more ends the process at once\n" == process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+
+    assert 130 == process.returncode
 
 
 def test_a_cancelled_run_ends_its_json_lines_with_the_terminal_event() -> None:
