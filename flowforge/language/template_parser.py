@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # The end of a hole: a brace outside quotes.
 _HOLE_END = re.compile(r"""(?:[^"'}]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')*\}""", re.DOTALL)
 
+MAX_TEMPLATE_PARTS = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
@@ -152,6 +154,11 @@ def parse_template(source: Source, scalar: ScalarNode, report: Report) -> Templa
                 report.error("WF207", "'${' is not closed", fragment.place(0, 2), help)
                 position = len(text)
                 break
+            if len(parts) >= MAX_TEMPLATE_PARTS:
+                message = f"the text has more than {MAX_TEMPLATE_PARTS:,} parts"
+                place = Fragment(source, scalar, dollar, end).place(0, 2)
+                report.error("WF209", message, place, "pass a list, and join it in one expression")
+                return TemplateDraft(source, scalar, ())
             if literal_text := "".join(literal):
                 parts.append(literal_text)
             literal = []

@@ -20,8 +20,8 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 TEXTS = st.one_of(st.text(max_size=80), st.lists(PIECES, max_size=30).map("".join))
 TOKENS = st.sampled_from(
-    ["a", "b", ".", "[", "]", "(", ")", "|", " join ", "len", "'x'", '"', "1", "-1", " in ", " not ",
-     " and ", " if ", " else ", "??", "==", "<", ",", "null", "true", "\\", "1e999"]
+    ["a", "b", ".", "[", "]", "(", ")", "|", " join ", "len", "'x'", '"', "1", "-1", " in ",
+     " not ", " and ", " if ", " else ", "??", "==", "<", ",", "null", "true", "\\", "1e999"]
 )  # fmt: skip
 EXPRESSIONS = st.one_of(st.text(max_size=40), st.lists(TOKENS, max_size=15).map("".join))
 

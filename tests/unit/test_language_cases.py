@@ -319,3 +319,22 @@ def test_inputs_from_a_command_line_are_read_by_their_types() -> None:
     values = resolve_inputs(program, {"s": "007", "n": "3", "l": '["a"]'})
 
     assert values == {"s": "007", "n": 3, "l": ["a"], "d": "x"}
+
+
+def test_a_text_of_very_many_holes_is_refused_quickly() -> None:
+    holes = "${ inputs.s }" * 20_000
+    text = f"{HEAD}inputs: {{ s: string }}\nsteps: {{ a: {{ gen: , user: '{holes}' }} }}\n"
+
+    assert ["WF209"] == [one.code for one in load_text(text).diagnostics]
+
+
+def test_a_step_inside_a_block_is_not_seen_outside_and_the_help_says_so() -> None:
+    text = (
+        f"{HEAD}steps:\n"
+        "  b: { for: 'x in [1]', do: { c: { user: x, gen: } } }\n"
+        "  d: { from: c, gen: }\n"
+    )
+
+    diagnostic = load_text(text).diagnostics[0]
+
+    assert (diagnostic.code, diagnostic.help) == ("WF104", "it is inside 'b', and seen only there")
