@@ -61,11 +61,15 @@ class EngineSequence:
             self._thread.post(lambda core: core.append(self._id, added))
 
     def truncate(self, num_tokens: int) -> None:
-        """Forget the tokens behind the first `num_tokens`. Raises as `append` does."""
+        """Forget the tokens behind the first `num_tokens`. Raises as `append` does.
+
+        On an engine that has ended only the handle's own list changes: clean-up may come late.
+        """
         self._require_idle()
         if num_tokens < len(self.tokens):
             del self.tokens[num_tokens:]
-            self._thread.post(lambda core: core.truncate(self._id, num_tokens))
+            if self._thread.is_running:
+                self._thread.post(lambda core: core.truncate(self._id, num_tokens))
 
     async def fork(self) -> EngineSequence:
         """A second sequence with the same tokens, sharing their KV copy-on-write.

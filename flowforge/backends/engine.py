@@ -9,7 +9,7 @@ import json
 import time
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -23,7 +23,7 @@ from flowforge.backends.protocol import (
     Usage,
 )
 from flowforge.engine.loading import engine_for
-from flowforge.engine.model_store import resolve_model
+from flowforge.engine.model_store import Progress, resolve_model, silent
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationFinished, GenerationRequest
 from flowforge.engine.text.chat_template import ChatTemplate, Message
@@ -37,24 +37,17 @@ if TYPE_CHECKING:
 
     from flowforge.engine.config import EngineConfig
     from flowforge.engine.constraint import TokenConstraint
-    from flowforge.engine.engine import Engine, EngineSequence
+    from flowforge.engine.engine import Engine
+    from flowforge.engine.handle import EngineSequence
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.grammars import CompiledConstraint
-
-
-class Progress(Protocol):
-    """Told how far a download is; see `flowforge.engine.model_store`."""
-
-    def __call__(self, description: str, done_bytes: int, total_bytes: int | None, /) -> None:
-        """Take one report."""
-        ...
 
 
 @asynccontextmanager
 async def open_engine_backend(
     model: str | Path | None = None,
     *,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     config: EngineConfig | None = None,
 ) -> AsyncIterator[EngineBackend]:
     """Load a model and run its engine for as long as the context lasts.
@@ -64,9 +57,7 @@ async def open_engine_backend(
     """
 
     def load_text() -> tuple[Path, Tokenizer, ChatTemplate]:
-        location = (
-            resolve_model(model) if progress is None else resolve_model(model, progress=progress)
-        )
+        location = resolve_model(model, progress=progress)
         tokenizer = Tokenizer.from_directory(location.directory)
         template = ChatTemplate.from_directory(location.directory, tokenizer)
         return location.directory, tokenizer, template
@@ -188,7 +179,8 @@ class EngineConversation:
         self._sequence.append(self._rest_of_prompt())
         prompt_len = len(self._sequence.tokens)
         detokenizer = IncrementalDetokenizer(self._backend.tokenizer, request.sampling.stop)
-        is_done = False
+        finished: GenerationFinished | None = None
+        is_whole = False
         text = ""
         try:
             updates = self._sequence.generate(self._engine_request(request, constraint))
@@ -204,10 +196,11 @@ class EngineConversation:
             if rest:
                 text += rest
                 yield TextDelta(rest, 0)
-            is_done = True
+            is_whole = True
         finally:
-            if not is_done:
+            if not is_whole:
                 self._sequence.truncate(before)
+        assert finished is not None, "a generation ends with its usage or an error"
         if detokenizer.stopped:
             self._sequence.truncate(prompt_len + detokenizer.num_tokens)
         self._history = self._history.with_assistant(text)

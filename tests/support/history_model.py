@@ -48,7 +48,7 @@ class HistoryRunner:
 
     def __init__(self, kv: KvCache) -> None:
         self._kv = kv
-        self._rows: dict[int, tuple[Namespace, tuple[int, ...]]] = {}
+        self.rows: dict[int, tuple[Namespace, tuple[int, ...]]] = {}
         self.num_computed = 0
         self.plans: list[StepPlan] = []
         self.error: Exception | None = None
@@ -61,12 +61,10 @@ class HistoryRunner:
         page_size = self._kv.page_size
         for copy in plan.copies:
             for row in range(copy.num_rows):
-                self._rows[copy.target * page_size + row] = self._rows[copy.source * page_size + row]
+                self.rows[copy.target * page_size + row] = self.rows[copy.source * page_size + row]
         for chunk in plan.chunks:
             self._compute(chunk.sequence, chunk.start, chunk.stop)
-        return [
-            self._logits(chunk.sequence) if chunk.is_last else None for chunk in plan.chunks
-        ]
+        return [self._logits(chunk.sequence) if chunk.is_last else None for chunk in plan.chunks]
 
     def _compute(self, sequence: Sequence, start: int, stop: int) -> None:
         assert sequence.path is not None
@@ -75,9 +73,9 @@ class HistoryRunner:
             slot = self._kv.slot(sequence.path, position)
             row = (sequence.namespace, tokens[: position + 1])
             if position < start:
-                assert self._rows[slot] == row, f"{sequence} reads the row of another text"
+                assert self.rows[slot] == row, f"{sequence} reads the row of another text"
             else:
-                self._rows[slot] = row
+                self.rows[slot] = row
                 self.num_computed += 1
 
     @staticmethod
