@@ -6,8 +6,8 @@ has seen to that, and the runtime trusts it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,11 +49,96 @@ class SamplingSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class All:
+    """Every branch; the first failure cancels the rest. The value is the list of all values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Every branch, failed or not: a list of `{ok, value, error}`, value or error being null.
+
+    error: {code, message, path, help}.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The value of the first branch that succeeds; the others are cancelled. Fails if all fail.
+
+    Without any branch, as over an empty list, it fails; so do `Best` and `Vote`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """The values of the first `count` branches that succeed, in item order; others are cancelled.
+
+    Fails as soon as `count` successes are out of reach.
+    """
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The value with the highest score once all have ended; one success is enough.
+
+    score: a number, evaluated for each value with the outer names and `value`. The earliest wins a
+    tie.
+    """
+
+    score: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """The value that most branches have; ends, and cancels the others, once that is decided.
+
+    Values are compared as JSON. The one that is earliest in item order wins a tie.
+    """
+
+
+Join: TypeAlias = All | Settle | First | Quorum | Best | Vote
+Pick: TypeAlias = All | Best | Vote
+
+
+@dataclass(frozen=True, slots=True)
+class SaidTurn:
+    """A turn whose text is given."""
+
+    role: Literal["user", "assistant"]
+    text: Template
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTurn:
+    """A turn that the model writes before the step's own answer.
+
+    name: under which later texts of the step read it; None when nothing does.
+    """
+
+    name: str | None
+    sampling: SamplingSpec
+    json_schema: Mapping[str, JsonValue] | None = None
+    choice: tuple[str, ...] | None = None
+    regex: str | None = None
+
+
+Turn: TypeAlias = SaidTurn | WrittenTurn
+
+
+@dataclass(frozen=True, slots=True)
 class Gen:
     """The model writes. from_step: the step whose conversation this one continues.
 
     json_schema: the answer is JSON under this schema and the step's value is the parsed JSON;
-    without it the value is the text.
+    choice: the answer is exactly one of these texts; regex: the whole answer matches; at most one
+    of the three, and without them the value is free text.
+    turns: what is said before `user`; an expression gives a list of objects, each with the texts
+    `user`, `assistant` or both, in this order.
+    prefill: how the answer begins; part of the value.
+    n, pick: that many samples of one prompt, each a fork, joined by `pick`; a step that picks `All`
+    has no conversation to continue, the others have that of the sample picked.
     """
 
     from_step: str | None
@@ -61,6 +146,21 @@ class Gen:
     user: Template | None
     sampling: SamplingSpec
     json_schema: Mapping[str, JsonValue] | None
+    choice: tuple[str, ...] | None = None
+    regex: str | None = None
+    turns: tuple[Turn, ...] | Expression = ()
+    prefill: Template | None = None
+    n: int = 1
+    pick: Pick = field(default_factory=Vote)
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The orchestrator runs a tool of `Program.tools`; the value is what it returns."""
+
+    tool: str
+    arguments: Mapping[str, Expression]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +171,134 @@ class ForEach:
     items: Expression
     limit: int | None
     body: Block
+    join: Join = field(default_factory=All)
 
 
-Verb: TypeAlias = Gen | ForEach
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A block again and again with values carried from round to round; the value is the carried.
+
+    carried: the values before the first round, read in the outer scope. One round:
+    `while_condition`, which sees the carried values; the body; `next`, which sees the carried
+    values and the body's steps and gives the new ones (a name it leaves out keeps its value);
+    `until`, which sees the body's steps and the new values. At most one condition is there;
+    without any, the body runs exactly max_rounds times.
+    on_max: what follows when max_rounds rounds did not satisfy the condition.
+    """
+
+    carried: Mapping[str, Expression]
+    body: Block
+    next: Mapping[str, Expression]
+    until: Expression | None
+    while_condition: Expression | None
+    max_rounds: int
+    on_max: Literal["keep", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """One of two blocks; null when the condition fails and there is no `otherwise`."""
+
+    condition: Expression
+    then: Block
+    otherwise: Block | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The block for one value of a switch; compared as JSON."""
+
+    value: JsonValue
+    body: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The block of the case that equals the subject, else `default`.
+
+    default None: the cases cover every value that the subject's type has.
+    """
+
+    subject: Expression
+    cases: tuple[Case, ...]
+    default: Block | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Named branches at once; branches do not see each other.
+
+    A branch written as one step is a block of one step with the branch's name. Values: `All` an
+    object by branch name, `Settle` such an object of `{ok, value, error}`, `Quorum` such an object
+    of those that succeeded; the others the value of one branch.
+    """
+
+    branches: Mapping[str, Block]
+    join: Join = field(default_factory=All)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Another workflow as one step; the value is the object of its outputs.
+
+    arguments: read in the outer scope. The inputs they leave out have defaults.
+    """
+
+    program: Program
+    arguments: Mapping[str, Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A person answers with a text, one of `choices` if there are any.
+
+    show: a value to put before them. on_timeout: the answer after `timeout_s` without one; None
+    fails the step then.
+    """
+
+    prompt: Template
+    choices: tuple[str, ...]
+    show: Expression | None
+    timeout_s: float | None
+    on_timeout: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """A value, computed."""
+
+    value: Expression
+
+
+Verb: TypeAlias = Gen | Call | ForEach | Loop | If | Switch | Parallel | Run | Ask | Set
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a step is tried, and the wait before try k + 1: backoff_s · factor^(k-1) ≤ max_s.
+
+    attempts: tries in all. jitter "full": a random part of that wait, from none to all of it.
+    """
+
+    attempts: int
+    backoff_s: float
+    factor: float
+    max_s: float
+    jitter: Literal["full", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """What a step's value is when its last try has failed.
+
+    variable: the name under which `body` sees the error {code, message, path, help}. codes: only
+    errors whose code begins with one of these, all without any. A step that was caught has no
+    conversation.
+    """
+
+    variable: str
+    codes: tuple[str, ...]
+    body: Block | Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +306,12 @@ class Step:
     """A name and exactly one verb.
 
     needs: names of sibling steps that must have a value, or a conversation, before this one starts;
-    steps named inside a block's body count for the block.
+    steps named inside a block's body count for the block, and so do those of `after`, `when` and
+    the other keys. A sibling that was skipped or caught is ready like any other; a `gen` that
+    continues it finds no conversation and is skipped too.
+    when: false skips the step, whose value is then null. timeout_s: of one try.
+    finally_block: runs once the step is done, failed, caught or cancelled, not when it was skipped;
+    its result is dropped. priority: higher goes first.
     """
 
     name: str
@@ -89,6 +319,13 @@ class Step:
     needs: frozenset[str]
     type: Type
     location: Location
+    when: Expression | None = None
+    after: frozenset[str] = frozenset()
+    timeout_s: float | None = None
+    retry: Retry | None = None
+    catch: Catch | None = None
+    finally_block: Block | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +334,24 @@ class Block:
 
     steps: Mapping[str, Step]
     result: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool that the file declares; its code is imported by the run, never by the check.
+
+    function: "module:function". parameters: JSON Schema of its arguments as an object; None when
+    the file does not say. timeout_s: of one call. concurrency: calls at one time in a run.
+    """
+
+    name: str
+    function: str
+    effect: Literal["read", "idempotent", "write"]
+    parameters: Mapping[str, JsonValue] | None
+    result: Type
+    timeout_s: float | None
+    concurrency: int | None
+    location: Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +365,14 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A whole workflow."""
+    """A whole workflow. types: named JSON Schemas, already written out wherever they are used."""
 
     name: str
     file: str
     inputs: Mapping[str, Input]
     steps: Mapping[str, Step]
     outputs: Mapping[str, Output]
+    tools: Mapping[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])
+    types: Mapping[str, Mapping[str, JsonValue]] = field(
+        default_factory=dict[str, "Mapping[str, JsonValue]"]
+    )

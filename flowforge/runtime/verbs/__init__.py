@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
+from flowforge.errors import InternalError
 from flowforge.language.program import ForEach, Gen
 from flowforge.runtime.verbs.for_each import ForEachRules
 from flowforge.runtime.verbs.gen import GenRules
@@ -24,4 +25,5 @@ def rules_of(verb: Verb) -> VerbRules[Any]:
         case ForEach():
             return _FOR_EACH
         case _:
-            assert_never(verb)
+            word = type(verb).__name__
+            raise InternalError("IN506", f"the runtime has no rules for the verb {word}")
