@@ -60,7 +60,7 @@ class Tokenizer:
         self.eos_ids = frozenset(eos_ids) | self._eos_of(configs or {})
         self.special_ids = self._control_ids(raw)
         self.special_tokens = {self._text_of(token_id): token_id for token_id in self.special_ids}
-        self._content = _build(json.dumps(_neutralise(raw, self.special_ids, has_prefix=False)))
+        self._content = self._build_content(raw)
         self._completion = self._build_completion(raw)
         self.adds_bos = self._finds_bos(tokenizer_config) if adds_bos is None else adds_bos
         self.vocab_size = 1 + max(self._scaffolding.get_vocab().values())
@@ -145,6 +145,16 @@ class Tokenizer:
         for piece in _AFTER_GUARD.split(text):
             token_ids.extend(backend.encode(piece, add_special_tokens=False).ids)
         return token_ids
+
+    def _build_content(self, raw: JsonObject) -> BackendTokenizer:
+        marked = {int(token["id"]) for token in raw["added_tokens"] if token.get("special")}
+        if self.special_ids == marked and not _has_prefix_space(raw):
+            # The library's own switch reads marked tokens' text as text; rewriting the whole
+            # description, as below, takes a third of a second on a vocabulary of 49,152.
+            content = _build(self.tokenizer_json)
+            content.encode_special_tokens = True
+            return content
+        return _build(json.dumps(_neutralise(raw, self.special_ids, has_prefix=False)))
 
     def _build_completion(self, raw: JsonObject) -> BackendTokenizer:
         if not _has_prefix_space(raw):
