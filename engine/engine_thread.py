@@ -101,6 +101,8 @@ class EngineThread:
         def command(core: EngineCore) -> None:
             try:
                 result = question(core)
+                # Who is answered may look at the statistics next.
+                self._statistics = core.statistics()
             except Exception as error:
                 answer.put((None, error))
             else:

@@ -241,6 +241,9 @@ class Scheduler:
     def _admit_one(self, sequence: Sequence, draft: _Draft) -> bool:
         is_ready = sequence.last_logits is not None
         limit = len(sequence.tokens) if is_ready else len(sequence.tokens) - 1
+        if sequence.num_computed > limit:
+            # All is computed and the logits are gone: the last token is computed once more.
+            self._drop_path(sequence)
         path = sequence.path
         if path is None:
             path = sequence.path = self._kv.open(sequence.namespace)
