@@ -32,7 +32,7 @@ from flowforge.engine.text.tokenizer import Tokenizer
 from flowforge.grammars import Vocabulary, compile_json_schema
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
     from flowforge.engine.config import EngineConfig
@@ -49,7 +49,7 @@ async def open_engine_backend(
     *,
     progress: Progress = silent,
     config: EngineConfig | None = None,
-) -> AsyncIterator[EngineBackend]:
+) -> AsyncGenerator[EngineBackend]:
     """Load a model and run its engine for as long as the context lasts.
 
     model: a directory, a Hugging Face id, or None for the default model, fetched at first use.
