@@ -9,12 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from flowforge.engine.sampling import SamplingParams, sample
+from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.scheduler import Scheduler, SchedulerLimits, SchedulerStatistics, StepPlan
 from flowforge.engine.sequence import (
-    FinishReason,
     Generation,
     GenerationFailed,
     GenerationFinished,
@@ -26,12 +23,14 @@ from flowforge.engine.sequence import (
     TokensArrived,
     UpdateSink,
 )
+from flowforge.engine.token_choice import as_engine_error, choose_tokens
 from flowforge.errors import EngineError, FlowForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Sequence as Seq
 
+    import numpy as np
     import numpy.typing as npt
 
     from flowforge.engine.kv.cache import KvCache, KvStatistics
@@ -254,49 +253,24 @@ class EngineCore:
             self._end(sequence, GenerationFinished("length", self._usage(sequence, generation)))
             return
         try:
-            token_ids, reason = self._choose(sequence, generation, logits)
-            stop = generation.request.stop
-            if stop is not None and stop.is_met_by(token_ids):
-                reason = "stop"
-        except EngineError as error:
-            self._end(sequence, GenerationFailed(error))
+            choice = choose_tokens(
+                generation,
+                sequence.tokens,
+                logits[: self.model.vocab_size],
+                self.model.eos_token_ids,
+            )
+        except Exception as error:
+            self._end(sequence, GenerationFailed(as_engine_error(error)))
             return
         sequence.last_logits = None
-        sequence.tokens += token_ids
+        sequence.tokens += choice.token_ids
         if generation.first_token_at_s is None:
             generation.first_token_at_s = self._clock()
-        generation.num_output += len(token_ids)
-        self._generated_tokens += len(token_ids)
-        generation.sink.put(TokensArrived(tuple(token_ids)))
-        if reason is not None:
-            self._end(sequence, GenerationFinished(reason, self._usage(sequence, generation)))
-
-    def _choose(
-        self, sequence: Sequence, generation: Generation, logits: npt.NDArray[np.float32]
-    ) -> tuple[list[int], FinishReason | None]:
-        """The sampled token, what the constraint forces behind it, and whether that is the end."""
-        room = generation.max_tokens - generation.num_output
-        constraint, params = generation.request.constraint, generation.request.params
-        scores = logits[: self.model.vocab_size]
-        if constraint is None:
-            token_id = sample(scores, params, position=len(sequence.tokens))
-            ends = token_id in self.model.eos_token_ids and not params.ignore_eos
-            return [token_id], "stop" if ends else "length" if room == 1 else None
-        mask = np.empty(-(-self.model.vocab_size // 32), dtype=np.uint32)
-        constraint.fill_mask(mask)
-        token_id = sample(scores, params, position=len(sequence.tokens), mask=mask)
-        if token_id in self.model.eos_token_ids:
-            return [token_id], "stop"
-        constraint.advance(token_id)
-        token_ids = [token_id]
-        for forced in constraint.forced_tokens()[: room - 1]:
-            if forced in self.model.eos_token_ids:
-                break
-            constraint.advance(forced)
-            token_ids.append(forced)
-        if constraint.is_complete:
-            return token_ids, "stop"
-        return token_ids, "length" if len(token_ids) == room else None
+        generation.num_output += len(choice.token_ids)
+        self._generated_tokens += len(choice.token_ids)
+        generation.sink.put(TokensArrived(choice.token_ids, choice.logprobs))
+        if choice.end is not None:
+            self._end(sequence, GenerationFinished(choice.end, self._usage(sequence, generation)))
 
     def _end(self, sequence: Sequence, update: GenerationFinished | GenerationFailed) -> None:
         generation = sequence.generation

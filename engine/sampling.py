@@ -1,8 +1,12 @@
-"""How the next token is chosen: a pure function of a row of logits, parameters and position."""
+"""How the next token is chosen: a pure function of a row of logits, parameters and position.
+
+The order is that of vLLM and the OpenAI API: bias, penalties, minimum length, mask, temperature,
+min-p, top-k, top-p, draw. Masked tokens leave the candidates for good: nothing later revives one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,10 +14,13 @@ import numpy as np
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import numpy.typing as npt
 
 # Below this, logits / temperature would overflow and the choice is the argmax anyway.
 _GREEDY_BELOW = 1e-4
+_MOST_LOGPROBS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,27 +28,69 @@ class SamplingParams:
     """One generation's sampling. Raises EngineError EN210 for values out of range.
 
     temperature: 0 is greedy. top_k: 0 is off. top_p: 1 is off; the smallest set of tokens whose
-    probability reaches it is kept. seed: the same seed gives the same tokens, whatever else is in
-    the batch. max_tokens: None ends at the context's or the pool's end.
+    probability reaches it is kept. min_p: 0 is off; tokens below that share of the best one's
+    probability are dropped.
+    repetition_penalty: 1 is off; divides positive and multiplies negative logits of every id that
+    prompt or output hold, once each (Keskar et al., arXiv 1909.05858). presence_penalty,
+    frequency_penalty: subtracted once, and for each occurrence, for ids of the output.
+    logit_bias: added to the logits of these ids; -100 and below bans an id, whatever its logit.
+    seed: the same seed gives the same tokens, whatever else is in the batch.
+    max_tokens: None ends at the context's or the pool's end. min_tokens: no end before.
+    num_logprobs: None is off; else each token comes with its log probability under the model,
+    before all of the above, and with that many of the likeliest ones.
     """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     seed: int = 0
     max_tokens: int | None = None
+    min_tokens: int = 0
     ignore_eos: bool = False
+    num_logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        _require(self.temperature >= 0, "temperature", "at least 0", self.temperature)
-        _require(np.isfinite(self.temperature), "temperature", "finite", self.temperature)
+        _require(0 <= self.temperature < np.inf, "temperature", "at least 0", self.temperature)
         _require(self.top_k >= 0, "top_k", "at least 0 (0 is off)", self.top_k)
         _require(0 < self.top_p <= 1, "top_p", "above 0 and at most 1", self.top_p)
+        _require(0 <= self.min_p <= 1, "min_p", "from 0 to 1", self.min_p)
+        penalty = self.repetition_penalty
+        _require(0 < penalty < np.inf, "repetition_penalty", "above 0 (1 is off)", penalty)
+        for name in ("presence_penalty", "frequency_penalty"):
+            value: float = getattr(self, name)
+            _require(-2 <= value <= 2, name, "from -2 to 2", value)
+        for token_id, bias in self.logit_bias.items():
+            _require(token_id >= 0, "logit_bias", "keyed by token ids", token_id)
+            _require(-100 <= bias <= 100, "logit_bias", "from -100 to 100", bias)
         _require(self.seed >= 0, "seed", "at least 0", self.seed)
-        _require(
-            self.max_tokens is None or self.max_tokens >= 1,
-            "max_tokens", "at least 1", self.max_tokens,
-        )  # fmt: skip
+        _require(self.min_tokens >= 0, "min_tokens", "at least 0", self.min_tokens)
+        if self.max_tokens is not None:
+            _require(self.max_tokens >= 1, "max_tokens", "at least 1", self.max_tokens)
+            wanted = f"at most max_tokens ({self.max_tokens})"
+            _require(self.min_tokens <= self.max_tokens, "min_tokens", wanted, self.min_tokens)
+        if self.num_logprobs is not None:
+            is_in_range = 0 <= self.num_logprobs <= _MOST_LOGPROBS
+            _require(is_in_range, "num_logprobs", f"0 to {_MOST_LOGPROBS}", self.num_logprobs)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the choice depends on which tokens were there before."""
+        is_penalised = self.presence_penalty != 0 or self.frequency_penalty != 0
+        return is_penalised or self.repetition_penalty != 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """A token's log probability under the model, and the likeliest tokens' at its place."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
 
 
 def sample(
@@ -50,31 +99,84 @@ def sample(
     *,
     position: int,
     mask: npt.NDArray[np.uint32] | None = None,
+    banned: Sequence[int] = (),
 ) -> int:
     """Choose a token id.
 
-    logits: float32 [vocab_size], not changed. position: index of the new token in its sequence, the
-    counter of the random stream, so the draw depends on (seed, position) and nothing else.
-    mask: uint32 [ceil(vocab_size / 32)], bit set = allowed.
-    Raises EngineError EN211 when a logit is NaN, EN212 when the mask allows no token.
+    logits: float32 [vocab_size], not changed, penalties applied. position: index of the new token
+    in its sequence, the counter of the random stream, so the draw depends on (seed, position) and
+    nothing else. mask: uint32 [ceil(vocab_size / 32)], bit set = allowed. banned: ids never chosen.
+    Raises EngineError EN211 when a logit is NaN, EN212 when no token is allowed.
     """
     allowed = _allowed_ids(mask, len(logits)) if mask is not None else None
+    if len(banned) > 0:
+        ids = np.arange(len(logits)) if allowed is None else allowed
+        allowed = np.setdiff1d(ids, np.asarray(banned), assume_unique=True)
     scores = logits if allowed is None else logits[allowed]
     if scores.size == 0:
-        raise EngineError("EN212", "the constraint allows no token here: a dead end")
+        raise EngineError("EN212", "no token is allowed here: a dead end of the constraint")
     choice = _choose(scores, params, position)
     return int(choice if allowed is None else allowed[choice])
+
+
+def adjust(
+    logits: npt.NDArray[np.float32],
+    params: SamplingParams,
+    *,
+    prompt: Sequence[int],
+    output: Sequence[int],
+) -> npt.NDArray[np.float32]:
+    """Bias and penalties: a changed copy, or the same array when the parameters ask for none.
+
+    prompt, output: the sequence's ids, cached or not. Raises EngineError EN210 for a bias on an id
+    that is not in the vocabulary.
+    """
+    if not (params.logit_bias or params.looks_back):
+        return logits
+    adjusted = logits.copy()
+    for token_id, bias in params.logit_bias.items():
+        expected = f"keyed by ids below {len(logits)}"
+        _require(token_id < len(logits), "logit_bias", expected, token_id)
+        adjusted[token_id] = -np.inf if bias <= -100 else adjusted[token_id] + bias
+    if params.repetition_penalty != 1:
+        seen = np.unique(np.asarray([*prompt, *output], dtype=np.int64))
+        values = adjusted[seen]
+        penalty = np.float32(params.repetition_penalty)
+        adjusted[seen] = np.where(values > 0, values / penalty, values * penalty)
+    if len(output) > 0 and (params.presence_penalty != 0 or params.frequency_penalty != 0):
+        ids, counts = np.unique(np.asarray(output, dtype=np.int64), return_counts=True)
+        adjusted[ids] -= (params.presence_penalty + params.frequency_penalty * counts).astype(
+            np.float32
+        )
+    return adjusted
+
+
+def logprobs_of(logits: npt.NDArray[np.float32], token_id: int, num_top: int) -> TokenLogprobs:
+    """A token's log probability in a row of logits, with the `num_top` likeliest.
+
+    logits: float32 [vocab_size]. Equal probabilities are in order of id.
+    """
+    shifted = logits.astype(np.float64) - float(logits.max())
+    logprobs = shifted - np.log(np.exp(shifted).sum())
+    best = _candidates(logits, num_top) if num_top else np.empty(0, dtype=np.intp)
+    top = tuple((int(one), float(logprobs[one])) for one in best)
+    return TokenLogprobs(token_id, float(logprobs[token_id]), top)
 
 
 def _choose(scores: npt.NDArray[np.float32], params: SamplingParams, position: int) -> int:
     best = int(scores.argmax())  # argmax of a row with a NaN is the NaN
     if np.isnan(scores[best]):
         raise EngineError("EN211", "the model gave NaN logits", help="check the weights and dtype")
+    if scores[best] == -np.inf:
+        raise EngineError("EN212", "no token is allowed here: logit_bias bans all that are left")
     if params.temperature < _GREEDY_BELOW or params.top_k == 1:
         return best
     # Ids in order of falling score; equal scores by id, so the order is one on every machine.
     order = _candidates(scores, params.top_k)
     weights = np.exp((scores[order].astype(np.float64) - float(scores[best])) / params.temperature)
+    if params.min_p > 0:
+        keep = int(np.count_nonzero(weights >= params.min_p))
+        order, weights = order[:keep], weights[:keep]
     cumulative = weights.cumsum()
     if params.top_p < 1:
         keep = int(np.searchsorted(cumulative, params.top_p * cumulative[-1])) + 1

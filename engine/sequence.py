@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flowforge.engine.constraint import TokenConstraint
     from flowforge.engine.kv.cache import KvPath
     from flowforge.engine.kv.prefix_tree import Namespace
-    from flowforge.engine.sampling import SamplingParams
+    from flowforge.engine.sampling import SamplingParams, TokenLogprobs
 
 SequenceId = NewType("SequenceId", int)
 FinishReason = Literal["stop", "length"]
@@ -53,9 +53,10 @@ class GenerationUsage:
 
 @dataclass(frozen=True, slots=True)
 class TokensArrived:
-    """Output tokens since the last update."""
+    """Output tokens since the last update. logprobs: one for each token, when asked for."""
 
     token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

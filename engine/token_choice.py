@@ -1,0 +1,90 @@
+"""What a generation says next: the sampled token, what a constraint forces, and whether it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flowforge.engine.sampling import TokenLogprobs, adjust, logprobs_of, sample
+from flowforge.errors import EngineError, FlowForgeError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from flowforge.engine.constraint import TokenConstraint
+    from flowforge.engine.sequence import FinishReason, Generation
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChoice:
+    """token_ids: at least one. logprobs: one for each, when asked for. end: None to go on."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    end: FinishReason | None
+
+
+def choose_tokens(
+    generation: Generation,
+    tokens: list[int],
+    logits: npt.NDArray[np.float32],
+    eos_token_ids: frozenset[int],
+) -> TokenChoice:
+    """Decide the next tokens of a generation.
+
+    tokens: its sequence so far. logits: float32 [vocab_size], the ids that may be said.
+    Advances the generation's constraint and stop condition. Raises EngineError EN21x.
+    """
+    request, params = generation.request, generation.request.params
+    prompt, output = tokens[: generation.prompt_len], tokens[generation.prompt_len :]
+    scores = adjust(logits, params, prompt=prompt, output=output)
+    mask = None
+    banned: tuple[int, ...] = ()
+    if request.constraint is not None:
+        mask = np.empty(-(-len(logits) // 32), dtype=np.uint32)
+        request.constraint.fill_mask(mask)
+    elif len(output) < params.min_tokens:
+        banned = tuple(eos_token_ids)
+    token_id = sample(scores, params, position=len(tokens), mask=mask, banned=banned)
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    if params.num_logprobs is not None:
+        logprobs = (logprobs_of(logits, token_id, params.num_logprobs),)
+    room = generation.max_tokens - generation.num_output
+    if token_id in eos_token_ids and (request.constraint is not None or not params.ignore_eos):
+        return TokenChoice((token_id,), logprobs, "stop")
+    token_ids: tuple[int, ...] = (token_id,)
+    is_complete = False
+    if request.constraint is not None:
+        # A forced token has no logits of its own, so with logprobs each is sampled by itself.
+        most_forced = 0 if params.num_logprobs is not None else room - 1
+        token_ids += _advance(request.constraint, token_id, most_forced, eos_token_ids)
+        is_complete = request.constraint.is_complete
+    if request.stop is not None and request.stop.is_met_by(list(token_ids)):
+        is_complete = True
+    end: FinishReason | None = "length" if len(token_ids) == room else None
+    return TokenChoice(token_ids, logprobs, "stop" if is_complete else end)
+
+
+def as_engine_error(error: Exception) -> FlowForgeError:
+    """What a generation's reader is told of an exception that its constraint or stop raised."""
+    if isinstance(error, FlowForgeError):
+        return error
+    wrapped = EngineError("EN213", f"choosing a token failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _advance(
+    constraint: TokenConstraint, token_id: int, most_forced: int, eos_token_ids: frozenset[int]
+) -> tuple[int, ...]:
+    """Consume the token; the tokens that must follow it, consumed as well."""
+    constraint.advance(token_id)
+    forced: list[int] = []
+    for following in constraint.forced_tokens()[:most_forced]:
+        if following in eos_token_ids:
+            break
+        constraint.advance(following)
+        forced.append(following)
+    return tuple(forced)
