@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAttention:
+    """How one layer attends: what differs between layers and between model families.
+
+    scale: multiplies Q·K. window: tokens that a query sees, itself included; None for all.
+    softcap: c for which scores s become c · tanh(s / c), before the mask; None: as they are.
+    """
+
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
 
 
 class AttentionStep(Protocol):
@@ -15,13 +29,18 @@ class AttentionStep(Protocol):
     """
 
     def attend(
-        self, layer_idx: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+        self,
+        layer_idx: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        layer: LayerAttention,
     ) -> torch.Tensor:
-        """Store this step's K and V, then attend causally over each sequence's whole context.
+        """Store this step's K and V, then attend causally over each sequence's context.
 
         q: [num_tokens, num_heads, head_dim]; k, v: [num_tokens, num_kv_heads, head_dim], with
-        position encoding applied, in the dtype of the cache. Softmax scale is head_dim ** -0.5.
-        Tokens of one sequence are adjacent and in order. Returns [num_tokens, num_heads, head_dim].
-        Writes K and V into the pages in place.
+        position encoding applied, in the dtype of the cache. layer: the same for all calls with
+        one layer_idx. Tokens of one sequence are adjacent and in order.
+        Returns [num_tokens, num_heads, head_dim]. Writes K and V into the pages in place.
         """
         ...

@@ -6,73 +6,105 @@ torch, so that a model can be judged without loading anything.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
+from flowforge.engine.models.config_keys import ConfigKeys, read_json_object
+from flowforge.engine.models.families import ARCHITECTURES, FAMILIES, Family
+from flowforge.engine.models.rope_config import (
+    RopeConfig,
+    context_limits,
+    parse_rope,
+    rope_section,
+)
+from flowforge.engine.models.stop_ids import read_eos_token_ids
 from flowforge.errors import EngineError
 
-ModelFamily = Literal["llama", "mistral", "qwen2", "qwen3"]
-RopeKind = Literal["default", "linear", "dynamic", "llama3"]
+if TYPE_CHECKING:
+    from pathlib import Path
 
-_ARCHITECTURES: dict[str, ModelFamily] = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-}
-_WINDOWED_WHEN_SAID: tuple[ModelFamily, ...] = ("qwen2", "qwen3")
+Activation = Literal["silu", "gelu_tanh"]
+
+_GEMMA3_LOCAL_THETA = 10000.0
+_GEMMA_SCORE_SCALAR = 256
+_FIRST_WINDOWED_LAYER = 28  # of Qwen models that use windows and do not say from where
+# Grouped matrix products read rows of whole 16-byte words, which are 8 values of bfloat16.
+_EXPERT_ALIGNMENT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """Rotary position encoding; the last three fields are of kind "llama3" only.
+class LayerConfig:
+    """What may differ from layer to layer.
 
-    original_context_len: tokens the model saw before its context was stretched.
+    rope: None in a layer without position encoding. window: tokens that a query sees, itself
+    included; None for all. has_experts: the MLP is a mixture of experts.
     """
 
-    kind: RopeKind
-    theta: float
-    factor: float
-    original_context_len: int
-    low_freq_factor: float
-    high_freq_factor: float
+    rope: RopeConfig | None
+    window: int | None
+    has_experts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsConfig:
+    """The mixture of experts of a model.
+
+    num_chosen: experts that compute each token. is_renormalized: the weights of the chosen ones
+    add up to 1.
+    """
+
+    num_experts: int
+    num_chosen: int
+    intermediate_size: int
+    is_renormalized: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The shape of one decoder and the ids that end its text.
 
+    layers: one entry each, num_layers of them.
     max_context_len: tokens, prompt and output together, that the model is exact for.
     vocab_size: rows of the embedding; may exceed the ids that the tokenizer knows.
+    score_scale: multiplies Q·K. score_softcap, logits_softcap: c for which values x become
+    c · tanh(x / c), before the attention mask and on the logits; None where they stay as they are.
     eos_token_ids: sorted union of config.json, generation_config.json and the tokenizer.
     """
 
-    family: ModelFamily
+    family: Family
     hidden_size: int
     intermediate_size: int
-    num_layers: int
+    layers: tuple[LayerConfig, ...]
+    experts: ExpertsConfig | None
     num_heads: int
     num_kv_heads: int
     head_dim: int
     vocab_size: int
     max_context_len: int
     rms_norm_eps: float
-    rope: RopeConfig
+    activation: Activation
+    score_scale: float
+    score_softcap: float | None
+    logits_softcap: float | None
     is_tied: bool
     has_qkv_bias: bool
     has_output_bias: bool
     has_mlp_bias: bool
-    has_qk_norm: bool
     eos_token_ids: tuple[int, ...]
 
+    @property
+    def num_layers(self) -> int:
+        """Layers of the decoder; each has K and V rows of its own."""
+        return len(self.layers)
 
-def read_model_config(directory: Path) -> ModelConfig:
+
+def read_model_config(directory: Path, context_len: int | None = None) -> ModelConfig:
     """Read the configuration of the model in a directory.
 
-    Raises EngineError EN110 (config.json is missing), EN111 (a value is missing or wrong) or
-    EN112 (a kind of model that the engine does not run).
+    context_len: tokens that the model is to be loaded for; None for as many as it knows without
+    stretching. More than that turns on the long form of its rope scaling, for texts of any length.
+    Raises EngineError EN110 (config.json is missing), EN111 (a value is missing or wrong), EN112
+    (a kind of model that the engine does not run) or EN114 (context_len is more than it can do).
     """
     path = directory / "config.json"
     if not path.is_file():
@@ -81,14 +113,18 @@ def read_model_config(directory: Path) -> ModelConfig:
             f"no config.json in {str(directory)!r}",
             help="give a Hugging Face model directory: config.json, *.safetensors, tokenizer.json",
         )
-    return parse_model_config(_read_object(path), path, _eos_token_ids(directory))
+    content = read_json_object(path)
+    return parse_model_config(content, path, read_eos_token_ids(directory), context_len)
 
 
 def parse_model_config(
-    content: dict[str, Any], path: Path, eos_token_ids: tuple[int, ...]
+    content: dict[str, Any],
+    path: Path,
+    eos_token_ids: tuple[int, ...],
+    context_len: int | None = None,
 ) -> ModelConfig:
     """Check the content of a config.json; path is for messages. Raises like read_model_config."""
-    keys = _Keys(path, content)
+    keys = ConfigKeys(path, content)
     family = _family(keys)
     _refuse_unsupported(keys)
     num_heads = keys.positive_int("num_attention_heads")
@@ -96,127 +132,70 @@ def parse_model_config(
     hidden_size = keys.positive_int("hidden_size")
     if num_heads % num_kv_heads:
         raise keys.wrong("num_key_value_heads", num_kv_heads, f"a divisor of {num_heads} heads")
-    has_attention_bias = family == "qwen2" or keys.boolean("attention_bias", default=False)
+    head_dim = _head_dim(keys, hidden_size, num_heads)
+    max_context_len = _max_context_len(keys, context_len)
+    experts = _experts(keys, family)
+    has_attention_bias = family.has_qkv_bias or keys.boolean("attention_bias", default=False)
+    caps_scores = family.name == "gemma2"
     return ModelConfig(
         family=family,
         hidden_size=hidden_size,
         intermediate_size=keys.positive_int("intermediate_size"),
-        num_layers=keys.positive_int("num_hidden_layers"),
+        layers=_layers(keys, family, head_dim, max_context_len, has_experts=experts is not None),
+        experts=experts,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
-        head_dim=_head_dim(keys, hidden_size, num_heads),
+        head_dim=head_dim,
         vocab_size=keys.positive_int("vocab_size"),
-        max_context_len=_max_context_len(keys, family),
+        max_context_len=max_context_len,
         rms_norm_eps=keys.positive_float("rms_norm_eps", 1e-6),
-        rope=_rope(keys),
-        is_tied=keys.boolean("tie_word_embeddings", default=False),
+        activation=_activation(keys, family),
+        score_scale=_score_scalar(keys, family, head_dim) ** -0.5,
+        score_softcap=_softcap(keys, "attn_logit_softcapping") if caps_scores else None,
+        logits_softcap=_softcap(keys, "final_logit_softcapping") if family.has_post_norms else None,
+        is_tied=keys.boolean("tie_word_embeddings", default=family.is_tied),
         has_qkv_bias=has_attention_bias,
-        has_output_bias=has_attention_bias and family != "qwen2",
+        has_output_bias=has_attention_bias and not family.has_qkv_bias,
         has_mlp_bias=keys.boolean("mlp_bias", default=False),
-        has_qk_norm=family == "qwen3",
         eos_token_ids=eos_token_ids,
     )
 
 
-class _Keys:
-    """Typed access to a JSON object; every error names the file, the key and what it held."""
-
-    def __init__(self, path: Path, content: dict[str, Any]) -> None:
-        self._path = path
-        self._content = content
-
-    def get(self, key: str) -> Any:
-        return self._content.get(key)
-
-    def positive_int(self, key: str, default: int | None = None) -> int:
-        value = self._content.get(key)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-            raise self.wrong(key, value, "a positive integer")
-        return value
-
-    def positive_float(self, key: str, default: float | None = None) -> float:
-        value = self._content.get(key)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-            raise self.wrong(key, value, "a positive number")
-        return float(value)
-
-    def boolean(self, key: str, *, default: bool) -> bool:
-        value = self._content.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.wrong(key, value, "true or false")
-        return value
-
-    def section(self, key: str) -> _Keys | None:
-        value = self._content.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise self.wrong(key, value, "an object")
-        return _Keys(self._path, cast("dict[str, Any]", value))
-
-    def wrong(self, key: str, found: object, expected: str) -> EngineError:
-        shown = "nothing" if found is None else repr(found)
-        return EngineError(
-            "EN111",
-            f"{str(self._path)!r} has {shown} under {key!r}, expected {expected}",
-            help="fetch the model again, or correct its config.json",
-        )
-
-    def unsupported(self, key: str, found: object, supported: str) -> EngineError:
-        return EngineError(
-            "EN112",
-            f"{str(self._path)!r} has {key} {found!r}, supported: {supported}",
-            help="choose another model; `flowforge models list` shows those at hand",
-        )
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise EngineError(
-            "EN111", f"cannot read {str(path)!r} as JSON: {error}", help="fetch the model again"
-        ) from error
-    if not isinstance(content, dict):
-        raise EngineError(
-            "EN111",
-            f"{str(path)!r} holds {type(content).__name__}, expected an object",
-            help="fetch the model again",
-        )
-    return cast("dict[str, Any]", content)
-
-
-def _family(keys: _Keys) -> ModelFamily:
-    supported = ", ".join(sorted(_ARCHITECTURES))
+def _family(keys: ConfigKeys) -> Family:
     architectures = keys.get("architectures")
     if architectures:
         name = architectures[0] if isinstance(architectures, list) else architectures
-        if name not in _ARCHITECTURES:
-            raise keys.unsupported("architecture", name, supported)
-        return _ARCHITECTURES[name]
+        if name not in ARCHITECTURES:
+            raise keys.unsupported("architecture", name, ", ".join(sorted(ARCHITECTURES)))
+        return ARCHITECTURES[name]
     model_type = keys.get("model_type")
-    if model_type not in get_args(ModelFamily):
-        raise keys.unsupported("model_type", model_type, ", ".join(get_args(ModelFamily)))
-    return cast("ModelFamily", model_type)
+    if model_type not in FAMILIES:
+        raise keys.unsupported("model_type", model_type, ", ".join(FAMILIES))
+    return FAMILIES[model_type]
 
 
-def _refuse_unsupported(keys: _Keys) -> None:
+def _refuse_unsupported(keys: ConfigKeys) -> None:
     quantization = keys.section("quantization_config")
     if quantization is not None:
         method = quantization.get("quant_method")
         raise keys.unsupported("quantization_config", method, "unquantised safetensors")
-    activation = keys.get("hidden_act") or "silu"
-    if activation not in ("silu", "swish"):
-        raise keys.unsupported("hidden_act", activation, "'silu'")
+    if keys.get("use_bidirectional_attention"):
+        raise keys.unsupported("use_bidirectional_attention", True, "causal attention")
 
 
-def _head_dim(keys: _Keys, hidden_size: int, num_heads: int) -> int:
+def _activation(keys: ConfigKeys, family: Family) -> Activation:
+    given = keys.get("hidden_activation") or keys.get("hidden_act")
+    if family.has_gemma_numerics:
+        # "gelu" stands in the first Gemma files, which were trained with the tanh form.
+        if given not in (None, "gelu", "gelu_pytorch_tanh"):
+            raise keys.unsupported("hidden_activation", given, "'gelu_pytorch_tanh'")
+        return "gelu_tanh"
+    if given not in (None, "silu", "swish"):
+        raise keys.unsupported("hidden_act", given, "'silu'")
+    return "silu"
+
+
+def _head_dim(keys: ConfigKeys, hidden_size: int, num_heads: int) -> int:
     if keys.get("head_dim") is None and hidden_size % num_heads:
         raise keys.wrong("hidden_size", hidden_size, f"a multiple of {num_heads} heads")
     head_dim = keys.positive_int("head_dim", hidden_size // num_heads)
@@ -225,85 +204,138 @@ def _head_dim(keys: _Keys, hidden_size: int, num_heads: int) -> int:
     return head_dim
 
 
-def _max_context_len(keys: _Keys, family: ModelFamily) -> int:
-    """Inside its window a sliding-window model is a plain one, so the window bounds the context."""
-    context_len = keys.positive_int("max_position_embeddings")
-    window = keys.get("sliding_window")
-    if window is None or (family in _WINDOWED_WHEN_SAID and not keys.get("use_sliding_window")):
-        return context_len
-    return min(context_len, keys.positive_int("sliding_window"))
+def _score_scalar(keys: ConfigKeys, family: Family, head_dim: int) -> float:
+    if not family.has_post_norms:
+        return head_dim
+    return keys.positive_float("query_pre_attn_scalar", _GEMMA_SCORE_SCALAR)
 
 
-def _rope(keys: _Keys) -> RopeConfig:
-    # transformers 5 writes `rope_parameters`; before, `rope_scaling` beside `rope_theta`.
-    scaling = keys.section("rope_parameters") or keys.section("rope_scaling") or _Keys(Path(), {})
-    rotary_share = scaling.get("partial_rotary_factor") or keys.get("partial_rotary_factor") or 1.0
-    if rotary_share != 1.0:
-        raise keys.unsupported("partial_rotary_factor", rotary_share, "1.0")
-    kind = scaling.get("rope_type") or scaling.get("type") or "default"
-    if kind not in get_args(RopeKind):
-        raise keys.unsupported("rope scaling", kind, ", ".join(get_args(RopeKind)))
-    theta = scaling if scaling.get("rope_theta") is not None else keys
-    is_llama3 = kind == "llama3"
-    context_len = keys.positive_int("max_position_embeddings")
-    return RopeConfig(
-        kind=cast("RopeKind", kind),
-        theta=theta.positive_float("rope_theta", 10000.0),
-        factor=1.0 if kind == "default" else scaling.positive_float("factor"),
-        original_context_len=scaling.positive_int("original_max_position_embeddings", context_len),
-        low_freq_factor=scaling.positive_float("low_freq_factor") if is_llama3 else 1.0,
-        high_freq_factor=scaling.positive_float("high_freq_factor") if is_llama3 else 1.0,
+def _softcap(keys: ConfigKeys, key: str) -> float | None:
+    return None if keys.get(key) is None else keys.positive_float(key)
+
+
+def _experts(keys: ConfigKeys, family: Family) -> ExpertsConfig | None:
+    if not family.has_experts:
+        return None
+    count_key = "num_experts" if keys.get("num_experts") is not None else "num_local_experts"
+    num_experts = keys.positive_int(count_key)
+    num_chosen = keys.positive_int("num_experts_per_tok")
+    if num_chosen > num_experts:
+        raise keys.wrong("num_experts_per_tok", num_chosen, f"at most {num_experts} experts")
+    is_mixtral = family.name == "mixtral"
+    size_key = "intermediate_size" if is_mixtral else "moe_intermediate_size"
+    for key in ("hidden_size", size_key):
+        if keys.positive_int(key) % _EXPERT_ALIGNMENT:
+            raise keys.unsupported(key, keys.get(key), f"multiples of {_EXPERT_ALIGNMENT}")
+    return ExpertsConfig(
+        num_experts=num_experts,
+        num_chosen=num_chosen,
+        intermediate_size=keys.positive_int(size_key),
+        is_renormalized=is_mixtral or keys.boolean("norm_topk_prob", default=False),
     )
 
 
-# --- ids that end a text -------------------------------------------------------------------------
+def _max_context_len(keys: ConfigKeys, wanted: int | None) -> int:
+    limits = context_limits(keys, _global_rope_section(keys))
+    if wanted is None:
+        return limits.exact
+    if wanted > limits.most:
+        raise EngineError(
+            "EN114",
+            f"a context of {wanted} tokens was asked for, and the model's is {limits.most}",
+            help=f"ask for at most {limits.most}, or choose a model with a longer context",
+        )
+    return wanted
 
 
-def _eos_token_ids(directory: Path) -> tuple[int, ...]:
-    """The union of what the three files say: each of them alone is wrong for some models."""
-    token_ids: set[int] = set()
-    for name in ("config.json", "generation_config.json"):
-        path = directory / name
-        if path.is_file():
-            token_ids |= _listed_eos(path, _read_object(path).get("eos_token_id"))
-    token_ids |= _tokenizer_eos(directory)
-    return tuple(sorted(token_ids))
+# --- layers --------------------------------------------------------------------------------------
 
 
-def _listed_eos(path: Path, value: object) -> set[int]:
-    if value is None:
-        return set()
-    listed = cast("list[object]", value if isinstance(value, list) else [value])
-    if not all(isinstance(token_id, int) for token_id in listed):
-        raise _Keys(path, {}).wrong("eos_token_id", value, "an integer or a list of integers")
-    return set(cast("list[int]", listed))
+def _layers(
+    keys: ConfigKeys, family: Family, head_dim: int, max_context_len: int, *, has_experts: bool
+) -> tuple[LayerConfig, ...]:
+    num_layers = keys.positive_int("num_hidden_layers")
+    turns = _turning_layers(keys, family, num_layers)
+    windows = _windows(keys, family, turns)
+    scaling = _global_rope_section(keys)
+    everywhere = parse_rope(keys, scaling, head_dim, max_context_len, family.default_theta)
+    in_windows = _local_rope(keys, head_dim) if family.name == "gemma3_text" else everywhere
+    sparse = _sparse_layers(keys, num_layers) if has_experts else [False] * num_layers
+    return tuple(
+        LayerConfig(
+            rope=(everywhere if window is None else in_windows) if is_turning else None,
+            window=window,
+            has_experts=is_sparse,
+        )
+        for is_turning, window, is_sparse in zip(turns, windows, sparse, strict=True)
+    )
 
 
-def _tokenizer_eos(directory: Path) -> set[int]:
-    path = directory / "tokenizer_config.json"
-    if not path.is_file():
-        return set()
-    content = _read_object(path)
-    token = content.get("eos_token")
-    if isinstance(token, dict):
-        token = cast("dict[str, Any]", token).get("content")
-    if not isinstance(token, str):
-        return set()
-    added = cast("dict[str, dict[str, Any]]", content.get("added_tokens_decoder") or {})
-    for token_id, entry in added.items():
-        if entry.get("content") == token:
-            return {int(token_id)}
-    return _tokenizer_id(directory / "tokenizer.json", token)
+def _turning_layers(keys: ConfigKeys, family: Family, num_layers: int) -> list[bool]:
+    if family.nope_period is None:
+        return [True] * num_layers
+    listed = keys.of_layers("no_rope_layers", num_layers)  # where 1 means that there is rope
+    if listed is not None:
+        return [bool(entry) for entry in listed]
+    period = keys.positive_int("no_rope_layer_interval", family.nope_period)
+    return [(idx + 1) % period != 0 for idx in range(num_layers)]
 
 
-def _tokenizer_id(path: Path, token: str) -> set[int]:
-    """Look a token up in tokenizer.json; some megabytes to parse, so the last resort."""
-    if not path.is_file():
-        return set()
-    content = _read_object(path)
-    added = cast("list[dict[str, Any]]", content.get("added_tokens") or [])
-    found = {int(entry["id"]) for entry in added if entry.get("content") == token}
-    if found:
-        return found
-    vocab = cast("dict[str, Any]", content.get("model") or {}).get("vocab")
-    return {int(vocab[token])} if isinstance(vocab, dict) and token in vocab else set()
+def _windows(keys: ConfigKeys, family: Family, turns: list[bool]) -> list[int | None]:
+    num_layers = len(turns)
+    if keys.get("sliding_window") is None or family.window_rule == "none":
+        return [None] * num_layers
+    when_said = family.window_rule in ("all if said", "upper", "without rope")
+    if when_said and not keys.boolean("use_sliding_window", default=False):
+        return [None] * num_layers
+    window = keys.positive_int("sliding_window")
+    listed = None
+    if family.window_rule not in ("all", "all if said"):
+        listed = keys.of_layers("layer_types", num_layers)
+    if listed is None:
+        return [window if has else None for has in _default_windows(keys, family, turns)]
+    for kind in listed:
+        if kind not in ("sliding_attention", "full_attention"):
+            raise keys.unsupported("layer_types", kind, "'sliding_attention', 'full_attention'")
+    return [window if kind == "sliding_attention" else None for kind in listed]
+
+
+def _default_windows(keys: ConfigKeys, family: Family, turns: list[bool]) -> list[bool]:
+    match family.window_rule:
+        case "upper":
+            first = keys.get("max_window_layers")
+            first = _FIRST_WINDOWED_LAYER if first is None else first
+            if not isinstance(first, int):
+                raise keys.wrong("max_window_layers", first, "the index of a layer")
+            return [idx >= first for idx in range(len(turns))]
+        case "without rope":
+            return [not is_turning for is_turning in turns]
+        case "alternating":
+            key = "sliding_window_pattern"
+            key = key if keys.get(key) is not None else f"_{key}"
+            period = keys.positive_int(key, family.window_period)
+            return [(idx + 1) % period != 0 for idx in range(len(turns))]
+        case _:
+            return [True] * len(turns)
+
+
+def _sparse_layers(keys: ConfigKeys, num_layers: int) -> list[bool]:
+    dense = keys.get("mlp_only_layers") or []
+    if not isinstance(dense, list):
+        raise keys.wrong("mlp_only_layers", dense, "a list of layer indices")
+    step = keys.positive_int("decoder_sparse_step", 1)
+    return [idx not in dense and (idx + 1) % step == 0 for idx in range(num_layers)]
+
+
+def _global_rope_section(keys: ConfigKeys) -> ConfigKeys:
+    section = rope_section(keys)
+    return section.section("full_attention") or section
+
+
+def _local_rope(keys: ConfigKeys, head_dim: int) -> RopeConfig:
+    """Gemma 3's layers with a window turn by a base of their own and are never stretched."""
+    local = rope_section(keys).section("sliding_attention")
+    if local is not None:
+        context_len = keys.positive_int("max_position_embeddings")
+        return parse_rope(keys, local, head_dim, context_len, _GEMMA3_LOCAL_THETA)
+    return RopeConfig(keys.positive_float("rope_local_base_freq", _GEMMA3_LOCAL_THETA), head_dim)

@@ -1,7 +1,7 @@
-"""The decoder of the Llama family: plain functions over weight tensors.
+"""The decoder of all families: plain functions over weight tensors.
 
-Llama, SmolLM, Mistral, Qwen2 (biases) and Qwen3 (normalised Q and K) differ only in configuration.
-Matrices that read the same input are one matrix: Q, K and V; gate and up.
+Llama, Mistral, Mixtral, Qwen, SmolLM, Phi and Gemma differ in configuration and in which optional
+tensors a layer has. Matrices that read the same input are one matrix: Q, K and V; gate and up.
 """
 
 from __future__ import annotations
@@ -12,19 +12,33 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from flowforge.engine.models.rope import RotaryEmbedding
+from flowforge.engine.attention.interface import LayerAttention
+from flowforge.engine.models.experts import ExpertWeights, mix_experts
+from flowforge.engine.models.rope import RotaryEmbedding, rotate
 
 if TYPE_CHECKING:
     from flowforge.engine.attention.interface import AttentionStep
     from flowforge.engine.models.config import ModelConfig
 
+    Angles = tuple[torch.Tensor, torch.Tensor]
+
 
 @dataclass(frozen=True, slots=True)
 class QKNorm:
-    """Weights that normalise each head of Q and of K: [head_dim] each (Qwen3)."""
+    """Weights that normalise each head of Q and of K: [head_dim] each (Qwen3, Gemma 3)."""
 
     q: torch.Tensor
     k: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class MlpWeights:
+    """A gated MLP; gate_up: [2 · intermediate_size, hidden_size], gate rows first."""
+
+    gate_up: torch.Tensor
+    gate_up_bias: torch.Tensor | None
+    down: torch.Tensor
+    down_bias: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +46,7 @@ class LayerWeights:
     """One layer; matrices are [rows out, columns in], all in one dtype on one device.
 
     qkv: [(num_heads + 2 · num_kv_heads) · head_dim, hidden_size], Q rows first, then K, then V.
-    gate_up: [2 · intermediate_size, hidden_size], gate rows first.
+    Norms may be of a wider dtype and are then computed in it. The post norms are Gemma's.
     """
 
     attention_norm: torch.Tensor
@@ -41,11 +55,10 @@ class LayerWeights:
     qk_norm: QKNorm | None
     output: torch.Tensor
     output_bias: torch.Tensor | None
+    attention_post_norm: torch.Tensor | None
     mlp_norm: torch.Tensor
-    gate_up: torch.Tensor
-    gate_up_bias: torch.Tensor | None
-    down: torch.Tensor
-    down_bias: torch.Tensor | None
+    mlp: MlpWeights | ExpertWeights
+    mlp_post_norm: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +80,16 @@ class Decoder:
     def __init__(self, config: ModelConfig, weights: DecoderWeights) -> None:
         self.config = config
         self._weights = weights
-        self._rotary = RotaryEmbedding(config.rope, config.head_dim, weights.embedding.device)
+        ropes = {layer.rope for layer in config.layers if layer.rope is not None}
+        self._rotaries = {rope: RotaryEmbedding(rope, self.device) for rope in ropes}
+        self._attentions = tuple(
+            LayerAttention(config.score_scale, layer.window, config.score_softcap)
+            for layer in config.layers
+        )
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of weights, hidden states, and K and V rows."""
+        """The dtype of matrices, hidden states, and K and V rows."""
         return self._weights.embedding.dtype
 
     @property
@@ -82,7 +100,7 @@ class Decoder:
     def __repr__(self) -> str:
         config = self.config
         shape = f"{config.num_layers} layers × {config.hidden_size}"
-        return f"Decoder({config.family}, {shape}, {self.dtype}, {self.device})"
+        return f"Decoder({config.family.name}, {shape}, {self.dtype}, {self.device})"
 
     def forward(
         self, token_ids: torch.Tensor, positions: torch.Tensor, attention: AttentionStep
@@ -92,12 +110,19 @@ class Decoder:
         token_ids, positions: int64 [T], tokens of one sequence adjacent. attention reads and
         writes the KV rows of this step. Call under torch.inference_mode().
         """
-        hidden = F.embedding(token_ids, self._weights.embedding)
-        cosines, sines = self._rotary.angles(positions, hidden.dtype)
-        for layer_idx, layer in enumerate(self._weights.layers):
-            attended = self._attend(layer_idx, layer, hidden, (cosines, sines), attention)
-            hidden = hidden + F.linear(attended, layer.output, layer.output_bias)
-            hidden = hidden + self._mlp(layer, hidden)
+        hidden = self._embed(token_ids)
+        angles = {
+            rope: rotary.angles(positions, hidden.dtype) for rope, rotary in self._rotaries.items()
+        }
+        for layer_idx, (layer, of_layer) in enumerate(
+            zip(self._weights.layers, self.config.layers, strict=True)
+        ):
+            turns = None if of_layer.rope is None else angles[of_layer.rope]
+            attended = self._attend(layer_idx, layer, hidden, turns, attention)
+            projected = F.linear(attended, layer.output, layer.output_bias)
+            hidden = hidden + self._post_norm(projected, layer.attention_post_norm)
+            normed = self._norm(hidden, layer.mlp_norm)
+            hidden = hidden + self._post_norm(self._mlp(layer.mlp, normed), layer.mlp_post_norm)
         return self._norm(hidden, self._weights.final_norm)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -105,14 +130,23 @@ class Decoder:
 
         Ids past the tokenizer's (a padded vocabulary) have scores too: the sampler masks them.
         """
-        return F.linear(hidden, self._weights.lm_head).to(torch.float32)
+        logits = F.linear(hidden, self._weights.lm_head).to(torch.float32)
+        softcap = self.config.logits_softcap
+        return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+
+    def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        hidden = F.embedding(token_ids, self._weights.embedding)
+        if not self.config.family.has_gemma_numerics:
+            return hidden
+        # Rounded to the model's dtype first, as it was in training.
+        return hidden * torch.tensor(self.config.hidden_size**0.5, dtype=hidden.dtype)
 
     def _attend(
         self,
         layer_idx: int,
         layer: LayerWeights,
         hidden: torch.Tensor,
-        angles: tuple[torch.Tensor, torch.Tensor],
+        angles: Angles | None,
         attention: AttentionStep,
     ) -> torch.Tensor:
         config = self.config
@@ -123,18 +157,30 @@ class Decoder:
         qk, v = heads.split_with_sizes((num_heads + num_kv_heads, num_kv_heads), dim=1)
         if layer.qk_norm is not None:
             qk = self._norm_heads(qk, layer.qk_norm)
-        qk = self._rotary.rotate(qk, *angles)
+        if angles is not None:
+            qk = rotate(qk, *angles)
         q, k = qk.split_with_sizes((num_heads, num_kv_heads), dim=1)
-        attended = attention.attend(layer_idx, q, k, v)  # [T, num_heads, head_dim]
+        attended = attention.attend(layer_idx, q, k, v, self._attentions[layer_idx])
         return attended.reshape(-1, num_heads * config.head_dim)
 
-    def _mlp(self, layer: LayerWeights, hidden: torch.Tensor) -> torch.Tensor:
-        normed = self._norm(hidden, layer.mlp_norm)
-        gate, up = F.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-        return F.linear(F.silu(gate) * up, layer.down, layer.down_bias)
+    def _mlp(self, mlp: MlpWeights | ExpertWeights, normed: torch.Tensor) -> torch.Tensor:
+        if isinstance(mlp, ExpertWeights):
+            assert self.config.experts is not None, "a layer of experts has their configuration"
+            return mix_experts(normed, mlp, self.config.experts)
+        gate, up = F.linear(normed, mlp.gate_up, mlp.gate_up_bias).chunk(2, dim=-1)
+        return F.linear(self._activate(gate) * up, mlp.down, mlp.down_bias)
+
+    def _activate(self, gate: torch.Tensor) -> torch.Tensor:
+        if self.config.activation == "silu":
+            return F.silu(gate)
+        return F.gelu(gate, approximate="tanh")
 
     def _norm(self, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(hidden, weight.shape, weight, self.config.rms_norm_eps)
+        wide = hidden.to(weight.dtype)
+        return F.rms_norm(wide, weight.shape, weight, self.config.rms_norm_eps).to(hidden.dtype)
+
+    def _post_norm(self, hidden: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        return hidden if weight is None else self._norm(hidden, weight)
 
     def _norm_heads(self, qk: torch.Tensor, weights: QKNorm) -> torch.Tensor:
         q, k = qk.split_with_sizes((self.config.num_heads, self.config.num_kv_heads), dim=1)

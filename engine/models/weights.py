@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,14 @@ import torch
 
 from flowforge.engine.models.checkpoint import Checkpoint, open_checkpoint
 from flowforge.engine.models.config import ModelConfig, read_model_config
-from flowforge.engine.models.decoder import Decoder, DecoderWeights, LayerWeights, QKNorm
+from flowforge.engine.models.decoder import (
+    Decoder,
+    DecoderWeights,
+    LayerWeights,
+    MlpWeights,
+    QKNorm,
+)
+from flowforge.engine.models.experts import ExpertWeights
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -19,6 +27,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _EMBEDDING, _LM_HEAD = "model.embed_tokens.weight", "lm_head.weight"
+_FINAL_NORM, _ATTENTION_NORM = "model.norm.weight", "input_layernorm"
 # Buffers that old checkpoints carry and the configuration replaces.
 _NEEDLESS_SUFFIX = ".rotary_emb.inv_freq"
 
@@ -62,44 +71,118 @@ class _Source:
     def tensor(self, name: str) -> torch.Tensor:
         return self._checkpoint.tensor(name).to(device=self._device, dtype=self._dtype)
 
+    def norm(self, name: str, config: ModelConfig) -> torch.Tensor:
+        if not config.family.has_gemma_numerics:
+            return self.tensor(name)
+        # Stored as the distance from 1, which bfloat16 would round away.
+        return self._checkpoint.tensor(name).to(device=self._device, dtype=torch.float32) + 1
+
 
 def _read_weights(source: _Source, config: ModelConfig) -> DecoderWeights:
     embedding = source.tensor(_EMBEDDING)
     return DecoderWeights(
         embedding=embedding,
         layers=tuple(_read_layer(source, config, idx) for idx in range(config.num_layers)),
-        final_norm=source.tensor("model.norm.weight"),
+        final_norm=source.norm(_FINAL_NORM, config),
         lm_head=embedding if config.is_tied else source.tensor(_LM_HEAD),
     )
 
 
 def _read_layer(source: _Source, config: ModelConfig, layer_idx: int) -> LayerWeights:
-    layer = f"model.layers.{layer_idx}"
-    attention, mlp = f"{layer}.self_attn", f"{layer}.mlp"
-    qkv, gate_up = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+    prefix = f"model.layers.{layer_idx}"
+    attention = f"{prefix}.self_attn"
+    qkv = _qkv_names(config)
+    norms = _norm_names(config)
 
-    def bias(prefix: str, names: Sequence[str], *, if_configured: bool) -> torch.Tensor | None:
-        return source.stacked(prefix, names, "bias") if if_configured else None
+    def norm(name: str | None) -> torch.Tensor | None:
+        return None if name is None else source.norm(f"{prefix}.{name}.weight", config)
 
     return LayerWeights(
-        attention_norm=source.tensor(f"{layer}.input_layernorm.weight"),
+        attention_norm=source.norm(f"{prefix}.{_ATTENTION_NORM}.weight", config),
         qkv=source.stacked(attention, qkv),
-        qkv_bias=bias(attention, qkv, if_configured=config.has_qkv_bias),
-        qk_norm=_read_qk_norm(source, attention) if config.has_qk_norm else None,
+        qkv_bias=source.stacked(attention, qkv, "bias") if config.has_qkv_bias else None,
+        qk_norm=_read_qk_norm(source, attention, config) if config.family.has_qk_norm else None,
         output=source.stacked(attention, ("o_proj",)),
-        output_bias=bias(attention, ("o_proj",), if_configured=config.has_output_bias),
-        mlp_norm=source.tensor(f"{layer}.post_attention_layernorm.weight"),
+        output_bias=(
+            source.stacked(attention, ("o_proj",), "bias") if config.has_output_bias else None
+        ),
+        attention_post_norm=norm(norms.attention_post),
+        mlp_norm=source.norm(f"{prefix}.{norms.mlp}.weight", config),
+        mlp=(
+            _read_experts(source, f"{prefix}.{_experts_name(config)}", config)
+            if config.layers[layer_idx].has_experts
+            else _read_mlp(source, f"{prefix}.mlp", config)
+        ),
+        mlp_post_norm=norm(norms.mlp_post),
+    )
+
+
+def _read_qk_norm(source: _Source, attention: str, config: ModelConfig) -> QKNorm:
+    q, k = (source.norm(f"{attention}.{name}.weight", config) for name in ("q_norm", "k_norm"))
+    return QKNorm(q, k)
+
+
+def _read_mlp(source: _Source, mlp: str, config: ModelConfig) -> MlpWeights:
+    gate_up, has_bias = _gate_up_names(config), config.has_mlp_bias
+    return MlpWeights(
         gate_up=source.stacked(mlp, gate_up),
-        gate_up_bias=bias(mlp, gate_up, if_configured=config.has_mlp_bias),
+        gate_up_bias=source.stacked(mlp, gate_up, "bias") if has_bias else None,
         down=source.stacked(mlp, ("down_proj",)),
-        down_bias=bias(mlp, ("down_proj",), if_configured=config.has_mlp_bias),
+        down_bias=source.stacked(mlp, ("down_proj",), "bias") if has_bias else None,
     )
 
 
-def _read_qk_norm(source: _Source, attention: str) -> QKNorm:
-    return QKNorm(
-        source.tensor(f"{attention}.q_norm.weight"), source.tensor(f"{attention}.k_norm.weight")
+def _read_experts(source: _Source, prefix: str, config: ModelConfig) -> ExpertWeights:
+    experts = config.experts
+    assert experts is not None, "a layer of experts has their configuration"
+    gate, up, down = _expert_matrix_names(config)
+    every = range(experts.num_experts)
+    gates_ups = [f"experts.{idx}.{name}" for idx in every for name in (gate, up)]
+    downs = [f"experts.{idx}.{down}" for idx in every]
+    size = 2 * experts.intermediate_size
+    return ExpertWeights(
+        router=source.tensor(f"{prefix}.gate.weight"),
+        gate_up=source.stacked(prefix, gates_ups).view(-1, size, config.hidden_size),
+        down=source.stacked(prefix, downs).view(-1, config.hidden_size, size // 2),
     )
+
+
+# --- what the tensors of a layer are called ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _NormNames:
+    """The norms of a layer behind the first; Gemma 2 uses the usual name of one for another."""
+
+    mlp: str
+    attention_post: str | None = None
+    mlp_post: str | None = None
+
+
+def _norm_names(config: ModelConfig) -> _NormNames:
+    if not config.family.has_post_norms:
+        return _NormNames("post_attention_layernorm")
+    return _NormNames(
+        "pre_feedforward_layernorm", "post_attention_layernorm", "post_feedforward_layernorm"
+    )
+
+
+def _qkv_names(config: ModelConfig) -> tuple[str, ...]:
+    return ("qkv_proj",) if config.family.stores_fused else ("q_proj", "k_proj", "v_proj")
+
+
+def _gate_up_names(config: ModelConfig) -> tuple[str, ...]:
+    return ("gate_up_proj",) if config.family.stores_fused else ("gate_proj", "up_proj")
+
+
+def _experts_name(config: ModelConfig) -> str:
+    return "block_sparse_moe" if config.family.name == "mixtral" else "mlp"
+
+
+def _expert_matrix_names(config: ModelConfig) -> tuple[str, str, str]:
+    """Gate, up, down."""
+    is_mixtral = config.family.name == "mixtral"
+    return ("w1", "w3", "w2") if is_mixtral else ("gate_proj", "up_proj", "down_proj")
 
 
 # --- does the configuration fit the tensors? -----------------------------------------------------
@@ -110,7 +193,7 @@ _Expected = tuple[str, tuple[int, ...], str]  # tensor, shape, the config keys i
 def _check_shapes(checkpoint: Checkpoint, config: ModelConfig, directory: Path) -> None:
     """Hold every shape against the configuration before anything is computed with one."""
     for layer_idx in range(config.num_layers):
-        if f"model.layers.{layer_idx}.input_layernorm.weight" not in checkpoint:
+        if f"model.layers.{layer_idx}.{_ATTENTION_NORM}.weight" not in checkpoint:
             raise _misfit(
                 directory, "num_hidden_layers", config.num_layers, f"tensors of {layer_idx} layers"
             )
@@ -120,45 +203,76 @@ def _check_shapes(checkpoint: Checkpoint, config: ModelConfig, directory: Path) 
             raise _misfit(
                 directory, keys, list(expected), f"{list(found)} in {name!r}", "which asks for"
             )
-    if f"model.layers.{config.num_layers}.input_layernorm.weight" in checkpoint:
+    if f"model.layers.{config.num_layers}.{_ATTENTION_NORM}.weight" in checkpoint:
         raise _misfit(directory, "num_hidden_layers", config.num_layers, "tensors of more layers")
 
 
 def _expected_shapes(config: ModelConfig) -> Iterator[_Expected]:
     hidden = config.hidden_size
     yield _EMBEDDING, (config.vocab_size, hidden), "vocab_size and hidden_size"
-    yield "model.norm.weight", (hidden,), "hidden_size"
+    yield _FINAL_NORM, (hidden,), "hidden_size"
     if not config.is_tied:
         yield _LM_HEAD, (config.vocab_size, hidden), "vocab_size and hidden_size"
-    for layer_idx in range(config.num_layers):
-        for name, shape, keys in _expected_layer_shapes(config):
+    for layer_idx, layer in enumerate(config.layers):
+        mlp = _expected_experts(config) if layer.has_experts else _expected_mlp(config)
+        for name, shape, keys in (*_expected_norms(config), *_expected_attention(config), *mlp):
             yield f"model.layers.{layer_idx}.{name}", shape, keys
 
 
-def _expected_layer_shapes(config: ModelConfig) -> Iterator[_Expected]:
-    hidden, mlp = config.hidden_size, config.intermediate_size
+def _expected_norms(config: ModelConfig) -> Iterator[_Expected]:
+    norms = _norm_names(config)
+    for name in (_ATTENTION_NORM, norms.mlp, norms.attention_post, norms.mlp_post):
+        if name is not None:
+            yield f"{name}.weight", (config.hidden_size,), "hidden_size"
+    if config.family.has_qk_norm:
+        yield "self_attn.q_norm.weight", (config.head_dim,), "head_dim"
+        yield "self_attn.k_norm.weight", (config.head_dim,), "head_dim"
+
+
+def _expected_attention(config: ModelConfig) -> Iterator[_Expected]:
+    hidden = config.hidden_size
     q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     q_keys = "num_attention_heads, head_dim and hidden_size"
     kv_keys = "num_key_value_heads, head_dim and hidden_size"
-    mlp_keys = "intermediate_size and hidden_size"
-    yield "input_layernorm.weight", (hidden,), "hidden_size"
-    yield "post_attention_layernorm.weight", (hidden,), "hidden_size"
-    matrices = (
-        ("self_attn.q_proj", q, hidden, config.has_qkv_bias, q_keys),
-        ("self_attn.k_proj", kv, hidden, config.has_qkv_bias, kv_keys),
-        ("self_attn.v_proj", kv, hidden, config.has_qkv_bias, kv_keys),
-        ("self_attn.o_proj", hidden, q, config.has_output_bias, q_keys),
-        ("mlp.gate_proj", mlp, hidden, config.has_mlp_bias, mlp_keys),
-        ("mlp.up_proj", mlp, hidden, config.has_mlp_bias, mlp_keys),
-        ("mlp.down_proj", hidden, mlp, config.has_mlp_bias, mlp_keys),
-    )
-    for name, num_rows, num_columns, has_bias, keys in matrices:
-        yield f"{name}.weight", (num_rows, num_columns), keys
-        if has_bias:
-            yield f"{name}.bias", (num_rows,), keys
-    if config.has_qk_norm:
-        yield "self_attn.q_norm.weight", (config.head_dim,), "head_dim"
-        yield "self_attn.k_norm.weight", (config.head_dim,), "head_dim"
+    names = _qkv_names(config)
+    sizes = (q + 2 * kv,) if len(names) == 1 else (q, kv, kv)
+    all_keys = (q_keys, kv_keys, kv_keys)
+    for name, num_rows, keys in zip(names, sizes, all_keys[: len(names)], strict=True):
+        matrix = f"self_attn.{name}"
+        yield from _expected_matrix(matrix, num_rows, hidden, config.has_qkv_bias, keys)
+    yield from _expected_matrix("self_attn.o_proj", hidden, q, config.has_output_bias, q_keys)
+
+
+def _expected_mlp(config: ModelConfig) -> Iterator[_Expected]:
+    hidden, size, has_bias = config.hidden_size, config.intermediate_size, config.has_mlp_bias
+    keys = "intermediate_size and hidden_size"
+    names = _gate_up_names(config)
+    for name in names:
+        num_rows = 2 * size // len(names)
+        yield from _expected_matrix(f"mlp.{name}", num_rows, hidden, has_bias, keys)
+    yield from _expected_matrix("mlp.down_proj", hidden, size, has_bias, keys)
+
+
+def _expected_experts(config: ModelConfig) -> Iterator[_Expected]:
+    experts, hidden = config.experts, config.hidden_size
+    assert experts is not None, "a layer of experts has their configuration"
+    prefix = _experts_name(config)
+    keys = "the intermediate size of an expert and hidden_size"
+    gate, up, down = _expert_matrix_names(config)
+    yield f"{prefix}.gate.weight", (experts.num_experts, hidden), "num_experts and hidden_size"
+    for idx in range(experts.num_experts):
+        expert = f"{prefix}.experts.{idx}"
+        for name in (gate, up):
+            yield f"{expert}.{name}.weight", (experts.intermediate_size, hidden), keys
+        yield f"{expert}.{down}.weight", (hidden, experts.intermediate_size), keys
+
+
+def _expected_matrix(
+    name: str, num_rows: int, num_columns: int, has_bias: bool, keys: str
+) -> Iterator[_Expected]:
+    yield f"{name}.weight", (num_rows, num_columns), keys
+    if has_bias:
+        yield f"{name}.bias", (num_rows,), keys
 
 
 def _misfit(
