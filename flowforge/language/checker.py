@@ -5,40 +5,52 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from flowforge.language.defaults import parse_defaults
 from flowforge.language.drafts import Context
-from flowforge.language.fields import check_keys, mapping_of, template_of, text_of
+from flowforge.language.fields import check_keys, mapping_of, text_of
 from flowforge.language.input_declarations import parse_inputs, type_of_inputs
+from flowforge.language.named_types import parse_types
 from flowforge.language.program import Output, Program
 from flowforge.language.scope import Binding, Names
 from flowforge.language.source import Span
-from flowforge.language.steps import parse_steps, resolve_steps
+from flowforge.language.steps import parse_step, parse_steps, resolve_steps
+from flowforge.language.tool_declarations import parse_tools
+from flowforge.language.value_drafts import value_of
 from flowforge.language.yaml_nodes import ScalarNode, kind_of_node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flowforge.language.program import JsonValue
-    from flowforge.language.schemas import SchemaProblem
+    from flowforge.language.named_types import SchemaChecker
     from flowforge.language.scope import Report
+    from flowforge.language.subflows import Subflows
     from flowforge.language.yaml_nodes import Entry, MappingNode
 
 LANGUAGE_VERSION = 1
-_KEYS = ("flowforge", "name", "inputs", "steps", "outputs")
-_UNBUILT_KEYS = ("types", "tools", "defaults")
+KEYS = ("flowforge", "name", "types", "inputs", "tools", "defaults", "steps", "outputs")
 _PROGRAM_NAME = re.compile(r"\w[\w .-]{0,99}")
 
 
 def check_program(
-    root: MappingNode,
-    report: Report,
-    schema_checker: Callable[[JsonValue], list[SchemaProblem]] | None,
+    root: MappingNode, report: Report, schema_checker: SchemaChecker | None, subflows: Subflows
 ) -> Program:
     """The program; only to be used when the report has no errors."""
-    check_keys(root, _KEYS, _UNBUILT_KEYS, "a workflow", report)
+    check_keys(root, KEYS, (), "a workflow", report)
     _check_version(root, report)
     name = _name_of(root, report)
-    inputs = parse_inputs(root.entry("inputs"), report)
-    context = Context(report.source, report, schema_checker, {}, parse_steps, resolve_steps)
+    types = parse_types(root.entry("types"), report, schema_checker)
+    inputs = parse_inputs(root.entry("inputs"), types, report)
+    context = Context(
+        source=report.source,
+        report=report,
+        schema_checker=schema_checker,
+        enclosing={},
+        types=types,
+        tools=parse_tools(root.entry("tools"), types, report),
+        defaults=parse_defaults(root.entry("defaults"), report),
+        subflows=subflows,
+        parse_steps=parse_steps,
+        parse_step=parse_step,
+        resolve_steps=resolve_steps,
+    )
     entry = root.entry("steps")
     if entry is None:
         report.error("WF103", "the workflow has no 'steps'", _top(root), "add 'steps:'")
@@ -46,7 +58,8 @@ def check_program(
     names = Names({}, Names({"inputs": Binding("inputs", type_of_inputs(inputs))}))
     steps = resolve_steps(drafts, names, context)
     outputs = _outputs_of(root.entry("outputs"), names, context)
-    return Program(name, report.source.file, inputs, steps, outputs)
+    file = report.source.file
+    return Program(name, file, inputs, steps, outputs, context.tools, types.schemas)
 
 
 def _check_version(root: MappingNode, report: Report) -> None:
@@ -78,9 +91,9 @@ def _outputs_of(entry: Entry | None, names: Names, context: Context) -> dict[str
     mapping = None if entry is None else mapping_of(entry, context.report, help)
     outputs: dict[str, Output] = {}
     for one in () if mapping is None else mapping.entries:
-        template = template_of(one, context)
-        if template is not None:
-            value = template.whole(names, context.report)
+        draft = value_of(one, context)
+        if draft is not None:
+            value = draft.typed(names, context.report)
             location = context.source.location(one.key_span.start)
             outputs[one.key] = Output(one.key, value, location)
     return outputs

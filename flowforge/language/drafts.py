@@ -6,18 +6,25 @@ resolved, steps are put in order, and each draft becomes a part of the program.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from flowforge.language.scope import Report
+from flowforge.language.value_drafts import outside
 
-    from flowforge.language.program import JsonValue, Step, Verb
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from flowforge.language.common_keys import CommonDraft
+    from flowforge.language.defaults import Defaults
+    from flowforge.language.named_types import NamedTypes
+    from flowforge.language.program import JsonValue, Step, ToolSpec, Verb
     from flowforge.language.schemas import SchemaProblem
-    from flowforge.language.scope import Names, Report
+    from flowforge.language.scope import Names
     from flowforge.language.source import Source, Span
-    from flowforge.language.template_parser import TemplateDraft
+    from flowforge.language.subflows import Subflows
     from flowforge.language.types import Type
+    from flowforge.language.value_drafts import ValueDraft
     from flowforge.language.yaml_nodes import Entry, MappingNode
 
 
@@ -45,31 +52,60 @@ class StepDraft:
     name: str
     name_span: Span
     verb: VerbDraft | None
+    common: CommonDraft | None
 
     def references(self) -> Iterator[tuple[str, Span]]:
         """Names the step uses."""
-        return iter(()) if self.verb is None else self.verb.references()
+        if self.verb is not None:
+            yield from self.verb.references()
+        if self.common is not None:
+            yield from self.common.references()
 
 
 @dataclass(frozen=True, slots=True)
 class BlockDraft:
-    """Steps under one scope. result: what `yield:` says, None without it."""
+    """Steps under one scope. result: what `yield:` says, None without it.
+
+    has_value: false for a block that runs for its effects only.
+    """
 
     steps: Mapping[str, StepDraft]
-    result: TemplateDraft | None
+    result: ValueDraft | None
     span: Span
+    has_value: bool = True
+
+    def references(self, inner: Iterable[str] = ()) -> Iterator[tuple[str, Span]]:
+        """Names from outside that the block uses. inner: names it has besides its steps."""
+        known = {*inner, *self.steps}
+        for step in self.steps.values():
+            yield from outside(step.references(), known)
+        if self.result is not None:
+            yield from outside(self.result.names(), known)
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every check needs. enclosing: for a step inside a block, the step around it."""
+    """What every check needs. enclosing: for a step inside a block, the step around it.
+
+    is_trial: names are resolved only to learn types, and what is reported is dropped.
+    """
 
     source: Source
     report: Report
     schema_checker: Callable[[JsonValue], list[SchemaProblem]] | None
     enclosing: dict[str, str]
+    types: NamedTypes
+    tools: Mapping[str, ToolSpec]
+    defaults: Defaults
+    subflows: Subflows
     parse_steps: Callable[[Entry, Context], dict[str, StepDraft]]
+    parse_step: Callable[[Entry, Context], StepDraft]
     resolve_steps: Callable[[Mapping[str, StepDraft], Names, Context], dict[str, Step]]
+    is_trial: bool = False
+
+    def for_trial(self) -> Context:
+        """The same with a report of its own."""
+        return replace(self, report=Report(self.source), is_trial=True)
 
 
 class VerbParser(Protocol):

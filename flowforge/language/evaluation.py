@@ -7,10 +7,11 @@ end of a list is an error.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
+from flowforge.language.arithmetic import compute, negative
 from flowforge.language.expression_nodes import (
+    Arithmetic,
     Coalesce,
     Comparison,
     Conditional,
@@ -20,8 +21,18 @@ from flowforge.language.expression_nodes import (
     ListOf,
     Logical,
     Name,
+    Negative,
     Not,
+    ObjectOf,
     Piped,
+)
+from flowforge.language.filters import FILTERS
+from flowforge.language.json_values import (
+    EvaluationError,
+    json_equal,
+    kind_of_value,
+    order_of_values,
+    within_limits,
 )
 
 if TYPE_CHECKING:
@@ -29,18 +40,6 @@ if TYPE_CHECKING:
 
     from flowforge.language.expression_nodes import ComparisonOperator, Node
     from flowforge.language.program import JsonValue
-
-MAX_TEXT_CHARS = 8_000_000
-
-
-class EvaluationError(Exception):
-    """A value does not allow what an expression asks of it; the expression adds its place."""
-
-    def __init__(self, code: str, message: str, help: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.help = help
 
 
 def evaluate_node(node: Node, scope: Mapping[str, JsonValue]) -> JsonValue:
@@ -51,52 +50,6 @@ def evaluate_node(node: Node, scope: Mapping[str, JsonValue]) -> JsonValue:
         raise EvaluationError("WF403", "a value is nested too deep") from error
 
 
-def text_of_value(value: JsonValue) -> str:
-    """How a value is written into text. Raises EvaluationError, for null first of all."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        help = 'say what to write instead: ${ … ?? "nothing" }'
-        raise EvaluationError("WF401", "null cannot be written into text", help)
-    return json_text(value)
-
-
-def json_text(value: JsonValue) -> str:
-    """One line of JSON. Raises EvaluationError for what JSON cannot say."""
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (ValueError, RecursionError) as error:
-        raise EvaluationError("WF403", f"the value cannot be written as JSON: {error}") from error
-
-
-def kind_of_value(value: JsonValue) -> str:
-    """The word for a value's kind in messages."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "an array"
-        case dict():
-            return "an object"
-
-
-def json_equal(one: JsonValue, other: JsonValue) -> bool:
-    """Equality of JSON values: 1 equals 1.0, and true is no number."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(json_equal, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(json_equal(one[key], other[key]) for key in one)
-    return one == other
-
-
 def _evaluate(node: Node, scope: Mapping[str, JsonValue]) -> JsonValue:
     match node:
         case Name():
@@ -104,7 +57,9 @@ def _evaluate(node: Node, scope: Mapping[str, JsonValue]) -> JsonValue:
         case Constant():
             return node.value
         case ListOf():
-            return [_evaluate(item, scope) for item in node.items]
+            return within_limits([_evaluate(item, scope) for item in node.items])
+        case ObjectOf():
+            return within_limits({name: _evaluate(value, scope) for name, value in node.fields})
         case FieldOf():
             return _field(_evaluate(node.subject, scope), node.field)
         case ItemOf():
@@ -114,6 +69,10 @@ def _evaluate(node: Node, scope: Mapping[str, JsonValue]) -> JsonValue:
         case Coalesce():
             left = _evaluate(node.left, scope)
             return _evaluate(node.right, scope) if left is None else left
+        case Arithmetic():
+            return compute(node.operator, _evaluate(node.left, scope), _evaluate(node.right, scope))
+        case Negative():
+            return negative(_evaluate(node.operand, scope))
         case Comparison():
             return _compare(
                 node.operator, _evaluate(node.left, scope), _evaluate(node.right, scope)
@@ -155,9 +114,6 @@ def _item(subject: JsonValue, index: JsonValue) -> JsonValue:
 
 
 def _piped(node: Piped, scope: Mapping[str, JsonValue]) -> JsonValue:
-    # Late, because filters use this module's texts and kinds.
-    from flowforge.language.filters import FILTERS
-
     filter_ = FILTERS.get(node.filter)
     if filter_ is None:
         raise EvaluationError("WF404", f"there is no filter {node.filter!r}")
@@ -183,18 +139,8 @@ def _compare(operator: ComparisonOperator, left: JsonValue, right: JsonValue) ->
         case "not in":
             return not _is_in(left, right)
         case "<" | "<=" | ">" | ">=":
-            order = _order(left, right)
+            order = order_of_values(left, right)
             return {"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[operator]
-
-
-def _order(left: JsonValue, right: JsonValue) -> int:
-    if isinstance(left, str) and isinstance(right, str):
-        return (left > right) - (left < right)
-    are_booleans = isinstance(left, bool) or isinstance(right, bool)
-    if isinstance(left, int | float) and isinstance(right, int | float) and not are_booleans:
-        return (left > right) - (left < right)
-    message = f"{kind_of_value(left)} and {kind_of_value(right)} have no order"
-    raise EvaluationError("WF404", message, "compare two numbers or two strings")
 
 
 def _is_in(item: JsonValue, container: JsonValue) -> bool:

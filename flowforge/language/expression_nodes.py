@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 ComparisonOperator = Literal["==", "!=", "<", "<=", ">", ">=", "in", "not in"]
 LogicalOperator = Literal["and", "or"]
+ArithmeticOperator = Literal["+", "-", "*", "/", "%"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,15 @@ class ListOf:
     start: int
     end: int
     items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectOf:
+    """An object written out, which only YAML can do: each field's name with its value."""
+
+    start: int
+    end: int
+    fields: tuple[tuple[str, Node], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,26 @@ class Coalesce:
     end: int
     left: Node
     right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """left operator right, on numbers."""
+
+    start: int
+    end: int
+    operator: ArithmeticOperator
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """-operand."""
+
+    start: int
+    end: int
+    operand: Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +161,13 @@ Node: TypeAlias = (
     Name
     | Constant
     | ListOf
+    | ObjectOf
     | FieldOf
     | ItemOf
     | Piped
     | Coalesce
+    | Arithmetic
+    | Negative
     | Comparison
     | Not
     | Logical
@@ -149,15 +182,17 @@ def children_of(node: Node) -> tuple[Node, ...]:
             return ()
         case ListOf():
             return node.items
+        case ObjectOf():
+            return tuple(value for _, value in node.fields)
         case FieldOf():
             return (node.subject,)
         case ItemOf():
             return (node.subject, node.index)
         case Piped():
             return (node.subject, *node.arguments)
-        case Coalesce() | Comparison() | Logical():
+        case Coalesce() | Comparison() | Logical() | Arithmetic():
             return (node.left, node.right)
-        case Not():
+        case Not() | Negative():
             return (node.operand,)
         case Conditional():
             return (node.chosen, node.condition, node.otherwise)

@@ -12,6 +12,7 @@ from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from flowforge.language.expression_nodes import (
+    Arithmetic,
     Coalesce,
     Comparison,
     Conditional,
@@ -21,6 +22,7 @@ from flowforge.language.expression_nodes import (
     ListOf,
     Logical,
     Name,
+    Negative,
     Node,
     Not,
     Piped,
@@ -28,7 +30,7 @@ from flowforge.language.expression_nodes import (
 )
 
 if TYPE_CHECKING:
-    from flowforge.language.expression_nodes import ComparisonOperator
+    from flowforge.language.expression_nodes import ArithmeticOperator, ComparisonOperator
 
 MAX_EXPRESSION_CHARS = 4_000
 MAX_EXPRESSION_DEPTH = 64
@@ -83,7 +85,6 @@ def _parser() -> Lark:
 
 _HINTS = {
     "=": "'==' compares",
-    "+": "there is no arithmetic; texts are joined by writing them side by side or with 'join'",
     "&": "write 'and'",
     "!": "write 'not', or '!=' to compare",
     "{": "an expression holds no '{'; quote texts",
@@ -186,6 +187,13 @@ class _TreeBuilder(Transformer[Token, Node]):
 
     def coalesce(self, left: Node, right: Node) -> Node:
         return Coalesce(left.start, right.end, left, right)
+
+    def arithmetic(self, left: Node, operator: Token, right: Node) -> Node:
+        symbol = cast("ArithmeticOperator", str(operator))
+        return Arithmetic(left.start, right.end, symbol, left, right)
+
+    def negative(self, token: Token, operand: Node) -> Node:
+        return Negative(_start(token), operand.end, operand)
 
     def comparison(self, left: Node, operator: Token, right: Node) -> Node:
         symbol = cast("ComparisonOperator", str(operator))

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from flowforge.errors import WorkflowError
-from flowforge.language.evaluation import EvaluationError, evaluate_node
+from flowforge.language.evaluation import evaluate_node
+from flowforge.language.json_values import EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.expression_parser import RESERVED_WORDS
 from flowforge.language.source import Span
 from flowforge.language.template_parser import parse_template
-from flowforge.language.yaml_nodes import MappingNode, ScalarNode, kind_of_node
+from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode, kind_of_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _MAX_NAME_CHARS = 100
+_TAKEN_NAMES = ("inputs", "do", "yield")
 _BRACES = re.compile(r"\{\{\s*[\w.]+[^{}]*\}\}")
 _COMMENT = re.compile(r"[ \t]+#")
 
@@ -32,7 +33,7 @@ def text_of(entry: Entry, report: Report) -> str | None:
     if not isinstance(node, ScalarNode):
         message = f"{entry.key!r} must be a text, got {kind_of_node(node)}"
         report.error(
-            "WF107", message, _head(node.span, report), "quote it if it is meant as a text"
+            "WF107", message, head_of(node.span, report), "quote it if it is meant as a text"
         )
         return None
     if node.value is None or not node.text.strip():
@@ -49,12 +50,17 @@ def template_of(entry: Entry | None, context: Context) -> TemplateDraft | None:
     if entry is None or text_of(entry, context.report) is None:
         return None
     assert isinstance(entry.value, ScalarNode)
-    braces = _BRACES.search(entry.value.text)
+    return template_of_scalar(entry.value, context)
+
+
+def template_of_scalar(node: ScalarNode, context: Context) -> TemplateDraft:
+    """The template of a text, which may be empty."""
+    braces = _BRACES.search(node.text)
     if braces is not None:
-        place = _find(entry.value, braces[0], context.report)
+        place = _find(node, braces[0], context.report)
         help = "FlowForge writes ${ … }"
         context.report.warning("WF019", f"{braces[0]!r} is plain text here", place, help)
-    return parse_template(context.source, entry.value, context.report)
+    return parse_template(context.source, node, context.report)
 
 
 def integer_of(entry: Entry | None, report: Report, least: int, most: int) -> int | None:
@@ -65,7 +71,7 @@ def integer_of(entry: Entry | None, report: Report, least: int, most: int) -> in
     value = node.value if isinstance(node, ScalarNode) else None
     if isinstance(value, bool) or not isinstance(value, int):
         message = f"{entry.key!r} must be a whole number, got {kind_of_node(node)}"
-        report.error("WF107", message, _place(entry, report), None)
+        report.error("WF107", message, place_of(entry, report), None)
         return None
     if least <= value <= most:
         return value
@@ -82,7 +88,7 @@ def number_of(entry: Entry | None, report: Report, least: float, most: float) ->
     value = node.value if isinstance(node, ScalarNode) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         message = f"{entry.key!r} must be a number, got {kind_of_node(node)}"
-        report.error("WF107", message, _place(entry, report), None)
+        report.error("WF107", message, place_of(entry, report), None)
         return None
     if least <= value <= most:
         return float(value)
@@ -96,7 +102,43 @@ def mapping_of(entry: Entry, report: Report, help: str) -> MappingNode | None:
     if isinstance(entry.value, MappingNode):
         return entry.value
     message = f"{entry.key!r} must be a mapping, got {kind_of_node(entry.value)}"
-    report.error("WF107", message, _place(entry, report), help)
+    report.error("WF107", message, place_of(entry, report), help)
+    return None
+
+
+def texts_of(entry: Entry, report: Report, what: str) -> list[tuple[str, Span]]:
+    """The texts of a list, each once; a number or boolean is its exact characters."""
+    node = entry.value
+    if not isinstance(node, SequenceNode) or not node.items:
+        message = f"{entry.key!r} must be a list of {what}, got {kind_of_node(node)}"
+        report.error("WF107", message, place_of(entry, report), f"for example {entry.key}: [a, b]")
+        return []
+    texts: dict[str, Span] = {}
+    for item in node.items:
+        span = item.span if item.span.start < item.span.end else entry.key_span
+        if not isinstance(item, ScalarNode) or item.value is None or not item.text.strip():
+            message = f"{entry.key!r} must hold {what}, got {kind_of_node(item)}"
+            report.error("WF107", message, head_of(span, report), "quote what is meant as a text")
+        elif item.text in texts:
+            message = f"{item.text[:40]!r} is in {entry.key!r} twice"
+            report.error("WF107", message, item.span, "remove one")
+        else:
+            texts[item.text] = item.span
+    return [*texts.items()]
+
+
+def word_of(entry: Entry | None, report: Report, words: tuple[str, ...]) -> str | None:
+    """One of a few words; None without the key, or when it is broken."""
+    if entry is None:
+        return None
+    node = entry.value
+    if isinstance(node, ScalarNode) and node.text in words:
+        return node.text
+    shown = repr(node.text[:40]) if isinstance(node, ScalarNode) else kind_of_node(node)
+    expected = " or ".join(repr(word) for word in words)
+    help = did_you_mean(node.text, words) if isinstance(node, ScalarNode) else None
+    message = f"{entry.key!r} must be {expected}, got {shown}"
+    report.error("WF107", message, place_of(entry, report), help)
     return None
 
 
@@ -126,7 +168,7 @@ def check_keys(
 def is_safe_name(name: str, span: Span, what: str, report: Report) -> bool:
     """Whether a name may stand in expressions and step paths; if not, the reason is reported."""
     help = "a name begins with a letter or '_' and goes on with letters, digits, '_' and '-'"
-    if name in RESERVED_WORDS or name == "inputs":
+    if name in RESERVED_WORDS or name in _TAKEN_NAMES:
         reason = "is a word of the language"
     elif len(name) > _MAX_NAME_CHARS:
         reason = f"is longer than {_MAX_NAME_CHARS} characters"
@@ -149,12 +191,13 @@ def _warn_of_cut(node: ScalarNode, report: Report) -> None:
         report.warning("WF018", message, Span(start, start + 1), help)
 
 
-def _place(entry: Entry, report: Report) -> Span:
+def place_of(entry: Entry, report: Report) -> Span:
+    """Where an entry's value stands, on its first line; its key when there is nothing."""
     span = entry.value.span
-    return entry.key_span if span.start == span.end else _head(span, report)
+    return entry.key_span if span.start == span.end else head_of(span, report)
 
 
-def _head(span: Span, report: Report) -> Span:
+def head_of(span: Span, report: Report) -> Span:
     """The span's part on its first line."""
     source = report.source
     line_idx = source.line_idx(span.start)

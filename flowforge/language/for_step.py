@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.language.blocks import parse_block, resolve_block
 from flowforge.language.fields import integer_of, is_safe_name, text_of
+from flowforge.language.joins import names_of_join, parse_join, resolve_join, type_of_list
 from flowforge.language.program import ForEach
 from flowforge.language.scope import Binding, Names
 from flowforge.language.template_parser import Fragment, parse_hole
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 
     from flowforge.language.drafts import BlockDraft, Context
     from flowforge.language.expressions import Expression
+    from flowforge.language.joins import JoinDraft
     from flowforge.language.source import Span
     from flowforge.language.template_parser import Hole
     from flowforge.language.types import Type
     from flowforge.language.yaml_nodes import Entry, MappingNode
 
-STEP_KEYS = ("for", "limit", "do", "yield")
-UNBUILT_STEP_KEYS = ("join",)
+STEP_KEYS = ("for", "limit", "join", "do", "yield")
 _FOR = re.compile(r"\s*(\S+)\s+in\s+(?P<items>.+?)\s*", re.DOTALL)
 _WHOLE_HOLE = re.compile(r"\$\{(?P<inner>[^{}]*)\}")
 _FORM = "write for: angle in angles"
@@ -49,19 +50,17 @@ class ForDraft:
     items: Hole
     limit: int | None
     body: BlockDraft
+    join: JoinDraft
     has_conversation: bool = False
 
     def references(self) -> Iterator[tuple[str, Span]]:
         """What the list reads, and what the body reads from outside."""
         yield from self.items.names()
-        inner = {self.variable, *self.body.steps}
-        for step in self.body.steps.values():
-            yield from (one for one in step.references() if one[0] not in inner)
-        if self.body.result is not None:
-            yield from (one for one in self.body.result.names() if one[0] not in inner)
+        yield from self.body.references((self.variable,))
+        yield from names_of_join(self.join)
 
     def resolve(self, names: Names, context: Context) -> tuple[ForEach, Type] | None:
-        """The verb, and a list of what the body yields."""
+        """The verb, and what the join makes of what the body yields."""
         if names.find(self.variable) is not None:
             message = f"loop variable {self.variable!r} hides a name of the same spelling"
             context.report.error("WF106", message, self.variable_span, "choose another name")
@@ -71,7 +70,9 @@ class ForDraft:
         body = resolve_block(self.body, inside, context)
         if body is None:
             return None
-        return ForEach(self.variable, items, self.limit, body), Array(body.result.type)
+        join = resolve_join(self.join, body.result.type, names, context)
+        verb = ForEach(self.variable, items, self.limit, body, join)
+        return verb, type_of_list(join, body.result.type)
 
     def _item_type(self, items: Expression, context: Context) -> Type:
         type_ = items.type
@@ -93,6 +94,7 @@ def parse_for(name: str, step: MappingNode, context: Context) -> ForDraft | None
     entry, do = step.entry("for"), step.entry("do")
     assert entry is not None
     head = _head_of(entry, context)
+    join = parse_join(step.entry("join"), context)
     limit = integer_of(step.entry("limit"), context.report, 1, _MAX_LIMIT)
     if do is None:
         message = f"step {name!r} has 'for' and no 'do'"
@@ -101,7 +103,7 @@ def parse_for(name: str, step: MappingNode, context: Context) -> ForDraft | None
     body = parse_block(name, do, step.entry("yield"), context)
     if head is None or body is None:
         return None
-    return ForDraft(*head, limit, body)
+    return ForDraft(*head, limit, body, join)
 
 
 def _head_of(entry: Entry, context: Context) -> tuple[str, Span, Hole] | None:

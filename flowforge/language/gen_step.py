@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from flowforge.language.diagnostics import did_you_mean
-from flowforge.language.fields import (
-    check_keys,
-    integer_of,
-    number_of,
-    template_of,
-    text_of,
-)
-from flowforge.language.program import Gen, SamplingSpec
-from flowforge.language.schema_nodes import problems_in_schema, schema_of_node
-from flowforge.language.types import STRING, type_of_schema
-from flowforge.language.yaml_nodes import (
-    MappingNode,
-    ScalarNode,
-    SequenceNode,
-    kind_of_node,
-    node_at,
-)
+from flowforge.language.fields import check_keys, integer_of, place_of, template_of, text_of
+from flowforge.language.gen_options import AnswerForm, form_of, options_of, sampling_of
+from flowforge.language.joins import BestDraft, names_of_join
+from flowforge.language.program import All, Gen, Vote
+from flowforge.language.turns import TurnsDraft, parse_turns
+from flowforge.language.types import NULL, Array, join_types
+from flowforge.language.value_drafts import expression_of, outside
+from flowforge.language.yaml_nodes import MappingNode, ScalarNode, kind_of_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowforge.language.drafts import Context
-    from flowforge.language.program import JsonValue
+    from flowforge.language.program import Pick, SamplingSpec
     from flowforge.language.scope import Names, Report
     from flowforge.language.source import Span
     from flowforge.language.template_parser import TemplateDraft
     from flowforge.language.types import Type
     from flowforge.language.yaml_nodes import Entry
 
-STEP_KEYS = ("gen", "from", "system", "user")
-UNBUILT_STEP_KEYS = ("turns", "prefill")
-_OPTION_KEYS = ("json", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop")
-_UNBUILT_OPTION_KEYS = (
-    "grammar", "regex", "choice", "tools", "rounds", "n", "pick", "min_p", "min_tokens",
-    "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs",
-)  # fmt: skip
-_MAX_INTEGER = 2**31 - 1
-_MAX_SEED = 2**63 - 1
+STEP_KEYS = ("gen", "from", "system", "user", "turns", "prefill", "model")
+_SAMPLE_KEYS = ("n", "pick")
+_MAX_SAMPLES = 1_000
+_PICKS = "write pick: majority, all, or { best: '${ value | len }' }"
+
+PickDraft: TypeAlias = "All | Vote | BestDraft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,66 +41,96 @@ class GenDraft:
     name: str
     from_step: tuple[str, Span] | None
     system: TemplateDraft | None
+    turns: TurnsDraft
     user: TemplateDraft | None
+    prefill: TemplateDraft | None
     sampling: SamplingSpec
-    json_schema: dict[str, JsonValue] | None
-    has_conversation: bool = True
+    form: AnswerForm
+    n: int
+    pick: PickDraft
+    model: str | None
+
+    @property
+    def has_conversation(self) -> bool:
+        """Whether one conversation is left at the end."""
+        return self.n == 1 or not isinstance(self.pick, All)
 
     def references(self) -> Iterator[tuple[str, Span]]:
         """The step it continues, and what its prompts read."""
         if self.from_step is not None:
             yield self.from_step
-        for template in (self.system, self.user):
+        yield from self.turns.references()
+        for template in (self.system, self.user, self.prefill):
             if template is not None:
-                yield from template.names()
+                yield from outside(template.names(), self.turns.names)
+        yield from names_of_join(self.pick)
 
     def resolve(self, names: Names, context: Context) -> tuple[Gen, Type] | None:
-        """The verb, and text or what the JSON Schema says."""
-        if self.from_step is not None:
-            _check_from(self.name, *self.from_step, names, context)
+        """The verb, and the type of its answer."""
         report = context.report
+        may_be_skipped = False
+        if self.from_step is not None:
+            may_be_skipped = _check_from(self.name, *self.from_step, names, context)
         system = None if self.system is None else self.system.typed(names, report)
-        user = None if self.user is None else self.user.typed(names, report)
-        name = None if self.from_step is None else self.from_step[0]
-        type_ = STRING if self.json_schema is None else type_of_schema(self.json_schema)
-        return Gen(name, system, user, self.sampling, self.json_schema), type_
+        turns, inside = self.turns.resolve(names, context)
+        user = None if self.user is None else self.user.typed(inside, report)
+        prefill = None if self.prefill is None else self.prefill.typed(inside, report)
+        type_ = self.form.type
+        verb = Gen(
+            from_step=None if self.from_step is None else self.from_step[0],
+            system=system,
+            user=user,
+            sampling=self.sampling,
+            json_schema=self.form.json_schema,
+            choice=self.form.choice,
+            regex=self.form.regex,
+            turns=turns,
+            prefill=prefill,
+            n=self.n,
+            pick=_resolve_pick(self.pick, type_, names, context),
+            model=self.model,
+        )
+        if self.n > 1 and isinstance(self.pick, All):
+            type_ = Array(type_)
+        return verb, join_types((type_, NULL)) if may_be_skipped else type_
 
 
 def parse_gen(name: str, step: MappingNode, context: Context) -> GenDraft:
     """Read a `gen` step."""
     report = context.report
-    from_entry, system = step.entry("from"), step.entry("system")
-    user, gen = step.entry("user"), step.entry("gen")
+    from_entry, system, gen = step.entry("from"), step.entry("system"), step.entry("gen")
     assert gen is not None
     if from_entry is not None and system is not None:
         message = f"step {name!r} has both 'from' and 'system'"
         help = "a fork cannot change its own prefix: put the instruction into 'user'"
         report.error("WF112", message, system.key_span, help)
-    if from_entry is None and user is None:
+    turns = parse_turns(step.entry("turns"), context)
+    has_prompt = from_entry is not None and not turns.listed
+    if step.entry("user") is None and not has_prompt and not turns.asks:
         message = f"step {name!r} gives the model nothing to answer"
         report.error("WF113", message, gen.key_span, "add 'user', or continue a step with 'from'")
-    options = _options_of(gen, report)
-    schema = None if options is None else _json_schema_of(options.entry("json"), context)
+    options = options_of(gen, _SAMPLE_KEYS, context)
+    form = form_of(options, context)
+    sampling = sampling_of(options, report)
+    n, pick = _samples_of(options, sampling, context)
+    prefill = step.entry("prefill")
+    if prefill is not None and not form.is_free:
+        message = "'prefill' begins free text, and this answer has a form"
+        report.error("WF133", message, prefill.key_span, "remove it, or the form")
+    model = step.entry("model")
     return GenDraft(
         name,
         None if from_entry is None else _from_of(from_entry, report),
         template_of(system, context),
-        template_of(user, context),
-        SamplingSpec() if options is None else _sampling_of(options, report),
-        schema,
+        turns,
+        template_of(step.entry("user"), context),
+        template_of(prefill, context),
+        sampling,
+        form,
+        n,
+        pick,
+        context.defaults.model if model is None else text_of(model, report),
     )
-
-
-def _options_of(gen: Entry, report: Report) -> MappingNode | None:
-    node = gen.value
-    if isinstance(node, MappingNode):
-        check_keys(node, _OPTION_KEYS, _UNBUILT_OPTION_KEYS, "'gen'", report)
-        return node
-    if not (isinstance(node, ScalarNode) and node.value is None):
-        help = "write 'gen:' alone for free text, or 'gen: { max_tokens: 400 }'"
-        message = f"'gen' must be a mapping of options, got {kind_of_node(node)}"
-        report.error("WF107", message, gen.key_span, help)
-    return None
 
 
 def _from_of(entry: Entry, report: Report) -> tuple[str, Span] | None:
@@ -127,7 +145,8 @@ def _from_of(entry: Entry, report: Report) -> tuple[str, Span] | None:
     return text, entry.value.span
 
 
-def _check_from(step: str, name: str, span: Span, names: Names, context: Context) -> None:
+def _check_from(step: str, name: str, span: Span, names: Names, context: Context) -> bool:
+    """Report a step that cannot be continued; say whether it may leave nothing to continue."""
     binding = names.find(name)
     visible = names.visible()
     if binding is None:
@@ -139,60 +158,50 @@ def _check_from(step: str, name: str, span: Span, names: Names, context: Context
         help = otherwise if around is not None else did_you_mean(name, steps, otherwise)
         message = f"step {step!r} continues {name!r}, which is not in scope"
         context.report.error("WF104", message, span, help)
-    elif not binding.has_conversation:
+        return False
+    if not binding.has_conversation:
         is_step = binding.kind == "step"
-        reason = "only 'gen' steps hold a conversation" if is_step else "which is not a step"
+        reason = "only 'gen' steps that give one answer hold a conversation"
         message = f"step {step!r} continues {name!r}, which has no conversation"
-        context.report.error("WF111", message, span, reason)
+        context.report.error("WF111", message, span, reason if is_step else "which is not a step")
+    return binding.may_lack_conversation
 
 
-def _json_schema_of(entry: Entry | None, context: Context) -> dict[str, JsonValue] | None:
-    if entry is None:
-        return None
+def _samples_of(
+    options: MappingNode, sampling: SamplingSpec, context: Context
+) -> tuple[int, PickDraft]:
+    entry, pick = options.entry("n"), options.entry("pick")
+    n = integer_of(entry, context.report, 1, _MAX_SAMPLES) or 1
+    if entry is not None and n > 1 and pick is None:
+        message = f"{n} samples, and no word on which one counts"
+        context.report.error("WF136", message, entry.key_span, _PICKS)
+    if pick is not None and entry is None:
+        message = "'pick' chooses among samples, and there is no 'n'"
+        context.report.error("WF136", message, pick.key_span, "add n: 5")
+    if entry is not None and n > 1 and sampling.temperature == 0:
+        message = f"{n} samples at temperature 0 are all the same"
+        context.report.warning("WF155", message, entry.key_span, "raise the temperature")
+    return n, Vote() if pick is None else _pick_of(pick, context)
+
+
+def _pick_of(entry: Entry, context: Context) -> PickDraft:
     node, report = entry.value, context.report
-    if not isinstance(node, MappingNode):
-        help = "for example json: { type: array, items: { type: string } }"
-        if isinstance(node, ScalarNode) and isinstance(node.value, str) and node.value:
-            help = f"write json: {{ type: {node.value} }}; named types are not built yet"
-        message = f"'json' must be a JSON Schema as a mapping, got {kind_of_node(node)}"
-        report.error("WF107", message, entry.key_span, help)
-        return None
-    schema = schema_of_node(node)
-    problems = problems_in_schema(schema) if context.schema_checker is None else []
-    for problem in problems or (context.schema_checker(schema) if context.schema_checker else ()):
-        span = node_at(node, problem.pointer)
-        add = report.error if problem.severity == "error" else report.warning
-        add("WF119", problem.message, span, problem.help)
-    return schema
+    if isinstance(node, MappingNode):
+        check_keys(node, ("best",), (), "'pick'", report)
+        score = expression_of(node.entry("best"), context, "${ value | len }")
+        return Vote() if score is None else BestDraft(score)
+    word = node.text if isinstance(node, ScalarNode) else None
+    if word == "all":
+        return All()
+    if word == "best":
+        message = "picking the likeliest sample is not built yet"
+        help = "say what is best: pick: { best: '${ value | len }' }"
+        report.error("WF102", message, place_of(entry, report), help)
+    elif word != "majority":
+        shown = kind_of_node(node) if word is None else repr(word[:40])
+        report.error("WF107", f"unknown way to pick: {shown}", place_of(entry, report), _PICKS)
+    return Vote()
 
 
-def _sampling_of(node: MappingNode, report: Report) -> SamplingSpec:
-    top_p = number_of(node.entry("top_p"), report, 0.0, 1.0)
-    entry = node.entry("top_p")
-    if top_p == 0.0 and entry is not None:
-        report.error("WF108", "'top_p' must be above 0, got 0", entry.value.span)
-    return SamplingSpec(
-        max_tokens=integer_of(node.entry("max_tokens"), report, 1, _MAX_INTEGER),
-        temperature=number_of(node.entry("temperature"), report, 0.0, 2.0),
-        top_p=top_p,
-        top_k=integer_of(node.entry("top_k"), report, 1, _MAX_INTEGER),
-        seed=integer_of(node.entry("seed"), report, 0, _MAX_SEED),
-        stop=_stop_of(node.entry("stop"), report),
-    )
-
-
-def _stop_of(entry: Entry | None, report: Report) -> tuple[str, ...]:
-    if entry is None:
-        return ()
-    nodes = entry.value.items if isinstance(entry.value, SequenceNode) else (entry.value,)
-    texts: list[str] = []
-    for node in nodes:
-        # White space is a fair place to stop, so only nothing at all is refused.
-        if isinstance(node, ScalarNode) and node.text and node.value is not None:
-            texts.append(node.text)
-        else:
-            message = f"'stop' must be a text or a list of texts, got {kind_of_node(node)}"
-            if isinstance(node, ScalarNode) and node.style != "plain":
-                message = "'stop' holds an empty text, at which every answer would end at once"
-            report.error("WF107", message, entry.key_span, 'for example stop: ["END"]')
-    return tuple(texts)
+def _resolve_pick(pick: PickDraft, value: Type, names: Names, context: Context) -> Pick:
+    return pick.resolve(value, names, context) if isinstance(pick, BestDraft) else pick

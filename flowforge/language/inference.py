@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.expression_nodes import (
+    Arithmetic,
     Coalesce,
     Comparison,
     Conditional,
@@ -16,10 +17,14 @@ from flowforge.language.expression_nodes import (
     ListOf,
     Logical,
     Name,
+    Negative,
     Not,
+    ObjectOf,
     Piped,
 )
-from flowforge.language.filters import FILTERS, FilterTypeError
+from flowforge.language.filter_rules import FilterTypeError
+from flowforge.language.filters import FILTERS, UNBUILT_FILTERS
+from flowforge.language.list_filters import field_types
 from flowforge.language.types import (
     ANY,
     BOOLEAN,
@@ -29,6 +34,8 @@ from flowforge.language.types import (
     STRING,
     AnyType,
     Array,
+    Choice,
+    Field,
     Object,
     Type,
     display_type,
@@ -36,7 +43,7 @@ from flowforge.language.types import (
     may_be,
     may_be_null,
     members_of,
-    type_of_value,
+    type_of_literal,
     without_null,
 )
 
@@ -65,9 +72,12 @@ class Inference:
             case Name():
                 return self._name(node)
             case Constant():
-                return type_of_value(node.value)
+                return type_of_literal(node.value)
             case ListOf():
                 return Array(join_types([self.infer(item) for item in node.items]))
+            case ObjectOf():
+                fields = (Field(name, self.infer(value), True) for name, value in node.fields)
+                return Object(tuple(fields), None)
             case FieldOf():
                 return self._field(node)
             case ItemOf():
@@ -76,6 +86,10 @@ class Inference:
                 return self._piped(node)
             case Coalesce():
                 return self._coalesce(node)
+            case Arithmetic():
+                return self._arithmetic(node)
+            case Negative():
+                return self._number(node.operand)
             case Comparison():
                 return self._comparison(node)
             case Not():
@@ -104,6 +118,8 @@ class Inference:
             help: str | None = f"an input is read as 'inputs.{node.name}'"
         else:
             help = did_you_mean(node.name, visible, otherwise)
+        if "-" in node.name and all(part in visible for part in node.name.split("-", 1)[:1]):
+            help = "names may hold '-': write spaces around it to subtract"
         return self._error("WF202", f"unknown name {node.name!r}", node.start, node.end, help)
 
     def _field(self, node: FieldOf) -> Type:
@@ -162,16 +178,23 @@ class Inference:
         arguments = [self.infer(argument) for argument in node.arguments]
         start, end = node.filter_start, node.filter_start + len(node.filter)
         filter_ = FILTERS.get(node.filter)
+        if node.filter in UNBUILT_FILTERS:
+            message = f"filter {node.filter!r} is not built yet"
+            return self._error("WF102", message, start, end, "'truncate' counts characters")
         if filter_ is None:
             otherwise = "filters: " + ", ".join(sorted(FILTERS))
             help = did_you_mean(node.filter, FILTERS, otherwise)
             return self._error("WF204", f"unknown filter {node.filter!r}", start, end, help)
         try:
-            return filter_.infer(subject, arguments)
+            type_ = filter_.infer(subject, arguments)
         except FilterTypeError as error:
             is_null = "may be null" in str(error)
-            help = "put '??' before the filter, in parentheses" if is_null else filter_.summary
-            return self._error("WF205", str(error), start, end, help)
+            advice = "put '??' before the filter, in parentheses" if is_null else filter_.summary
+            return self._error("WF205", str(error), start, end, advice)
+        name = node.arguments[0] if node.filter == "pluck" else None
+        if isinstance(name, Constant) and isinstance(name.value, str):
+            return field_types(subject, name.value)
+        return type_
 
     def _coalesce(self, node: Coalesce) -> Type:
         left, right = self.infer(node.left), self.infer(node.right)
@@ -181,13 +204,32 @@ class Inference:
             return ANY
         return join_types([without_null(left), right]) if may_be_null(left) else left
 
+    def _arithmetic(self, node: Arithmetic) -> Type:
+        types = (self._number(node.left), self._number(node.right))
+        return INTEGER if types == (INTEGER, INTEGER) and node.operator != "/" else NUMBER
+
+    def _number(self, node: Node) -> Type:
+        type_ = self.infer(node)
+        if may_be(type_, NUMBER) and not may_be_null(type_):
+            return INTEGER if type_ == INTEGER else NUMBER
+        message = f"expected a number, got {display_type(type_)}"
+        help: str | None
+        if may_be(type_, NUMBER):
+            help = "put it in parentheses with a value for null: (… ?? 0)"
+        elif may_be(type_, STRING):
+            help = "texts are joined by writing them side by side, or with 'join'"
+        else:
+            help = "lists are put together with 'concat'" if may_be(type_, _ANY_ARRAY) else None
+        return self._error("WF206", message, node.start, node.end, help)
+
     def _comparison(self, node: Comparison) -> Type:
         left, right = self.infer(node.left), self.infer(node.right)
         shown = f"{display_type(left)} and {display_type(right)}"
         if node.operator in ("==", "!="):
             if not may_be(left, right):
                 message = f"{shown} are never equal"
-                self.report.warning("WF212", message, self.place(node.start, node.end))
+                help = _meant_choice(left, right) or _meant_choice(right, left)
+                self.report.warning("WF212", message, self.place(node.start, node.end), help)
         elif node.operator in ("in", "not in"):
             is_text = may_be(left, STRING) and may_be(right, join_types([STRING, _ANY_OBJECT]))
             if not is_text and not may_be(right, _ANY_ARRAY):
@@ -205,6 +247,12 @@ class Inference:
             message = f"expected a boolean, got {display_type(type_)}"
             help = "compare the value with something, for example != null"
             self._error("WF206", message, node.start, node.end, help)
+
+
+def _meant_choice(known: Type, written: Type) -> str | None:
+    if isinstance(known, Choice) and isinstance(written, Choice) and len(written.values) == 1:
+        return did_you_mean(written.values[0], known.values)
+    return None
 
 
 def _field_type(member: Type, name: str) -> Type | None:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.fields import is_safe_name, mapping_of
 from flowforge.language.inputs import problem_with_value
+from flowforge.language.named_types import report_problems
 from flowforge.language.program import Input, Required
 from flowforge.language.schema_nodes import problems_in_schema, schema_of_node, typed_value
 from flowforge.language.types import (
     ANY,
-    TYPE_WORDS,
     Field,
     Object,
     display_type,
     type_of_schema,
-    type_of_word,
 )
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, kind_of_node, node_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flowforge.language.named_types import NamedTypes
     from flowforge.language.program import JsonValue
     from flowforge.language.scope import Report
     from flowforge.language.types import Type
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FORM = "write 'topic: string', or 'topic: { type: string, default: … }'"
 
 
-def parse_inputs(entry: Entry | None, report: Report) -> dict[str, Input]:
+def parse_inputs(entry: Entry | None, types: NamedTypes, report: Report) -> dict[str, Input]:
     """The declared inputs; a broken one is reported and has type `any`."""
     mapping = None if entry is None else mapping_of(entry, report, _FORM)
     if mapping is None:
@@ -39,7 +39,7 @@ def parse_inputs(entry: Entry | None, report: Report) -> dict[str, Input]:
     inputs: dict[str, Input] = {}
     for one in mapping.entries:
         is_safe_name(one.key, one.key_span, "input", report)
-        type_, schema, default = _declaration(one, report)
+        type_, schema, default = _declaration(one, types, report)
         location = report.source.location(one.key_span.start)
         inputs[one.key] = Input(one.key, type_, schema, default, location)
     return inputs
@@ -51,19 +51,18 @@ def type_of_inputs(inputs: Mapping[str, Input]) -> Object:
 
 
 def _declaration(
-    entry: Entry, report: Report
+    entry: Entry, types: NamedTypes, report: Report
 ) -> tuple[Type, dict[str, JsonValue], JsonValue | Required]:
     node = entry.value
     if isinstance(node, ScalarNode) and isinstance(node.value, str):
-        type_ = type_of_word(node.value.strip())
-        if type_ is not None:
-            word = node.value.strip()
-            return type_, {} if word == "any" else {"type": word}, Required()
-        otherwise = f"types: {', '.join(TYPE_WORDS)}"
-        help = did_you_mean(node.value, TYPE_WORDS, otherwise)
+        named = types.of_word(node.value.strip())
+        if named is not None:
+            return type_of_schema(named), named, Required()
+        otherwise = f"types: {', '.join(types.words()[:12])}"
+        help = did_you_mean(node.value, types.words(), otherwise)
         report.error("WF118", f"unknown type {node.value!r}", node.span, help)
     elif isinstance(node, MappingNode):
-        return _schema_declaration(node, report)
+        return _schema_declaration(node, types, report)
     else:
         span = entry.key_span if node.span.start == node.span.end else node.span
         message = f"input {entry.key!r} must be a type or a JSON Schema, got {kind_of_node(node)}"
@@ -72,14 +71,19 @@ def _declaration(
 
 
 def _schema_declaration(
-    node: MappingNode, report: Report
+    node: MappingNode, types: NamedTypes, report: Report
 ) -> tuple[Type, dict[str, JsonValue], JsonValue | Required]:
     schema = schema_of_node(node)
     if schema.get("type") == "any":
         del schema["type"]
     default = node.entry("default")
     schema.pop("default", None)
-    if _is_broken(schema, node, report):
+    word = schema.get("type")
+    if isinstance(word, str) and word in types.schemas:
+        schema = {**types.schemas[word], **{k: v for k, v in schema.items() if k != "type"}}
+    schema, problems = types.written_out(schema)
+    report_problems(problems, node, "WF118", report)
+    if problems or _is_broken(schema, node, report):
         return ANY, {}, Required()
     type_ = type_of_schema(schema)
     if default is None:
@@ -96,8 +100,7 @@ def _schema_declaration(
 
 def _is_broken(schema: dict[str, JsonValue], node: MappingNode, report: Report) -> bool:
     problems = problems_in_schema(schema)
-    for problem in problems:
-        report.error("WF118", problem.message, node_at(node, problem.pointer), problem.help)
+    report_problems(problems, node, "WF118", report)
     if problems or schema.keys() <= {"type", "description"}:
         return bool(problems)
     import jsonschema

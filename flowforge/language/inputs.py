@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.errors import WorkflowError
 from flowforge.language.diagnostics import did_you_mean
-from flowforge.language.evaluation import kind_of_value
+from flowforge.language.json_values import kind_of_value
 from flowforge.language.program import Required
 from flowforge.language.types import STRING, display_type, may_be
 

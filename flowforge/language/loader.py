@@ -10,15 +10,14 @@ from flowforge.language.checker import check_program
 from flowforge.language.diagnostics import Diagnostic, DiagnosticsError, sort_diagnostics
 from flowforge.language.scope import Report
 from flowforge.language.source import Source, Span
+from flowforge.language.subflows import Subflows
+from flowforge.language.warnings import add_warnings
 from flowforge.language.yaml_composer import compose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flowforge.language.program import JsonValue, Program
-    from flowforge.language.schemas import SchemaProblem
-
-    SchemaChecker = Callable[[JsonValue], list[SchemaProblem]]
+    from flowforge.language.named_types import SchemaChecker
+    from flowforge.language.program import Program
+    from flowforge.language.subflows import Reader
 
 MAX_FILE_BYTES = 2_000_000
 
@@ -33,10 +32,51 @@ class LoadResult:
 
 def load(path: str | Path, *, schema_checker: SchemaChecker | None = None) -> LoadResult:
     """Read and check a workflow file. Every problem is a diagnostic; nothing is raised."""
-    file = str(path)
+    given = Path(path)
+    try:
+        folder = given.parent.resolve()
+        reader = _reader(schema_checker)
+        subflows = Subflows(reader, folder, folder, (folder / given.name,))
+    except (OSError, ValueError, RuntimeError):
+        subflows = Subflows(_reader(schema_checker))
+    return _load(given, str(path), schema_checker, subflows)
+
+
+def load_text(
+    text: str, file: str = "<text>", *, schema_checker: SchemaChecker | None = None
+) -> LoadResult:
+    """Check a workflow given as text; `file` is its name in diagnostics. Nothing is raised.
+
+    Having no folder, it cannot run other workflows.
+    """
+    return _load_text(text, file, schema_checker, Subflows(_reader(schema_checker)))
+
+
+def require_program(result: LoadResult) -> Program:
+    """The program. Raises DiagnosticsError with every problem when there is none."""
+    if result.program is None:
+        raise DiagnosticsError(result.diagnostics)
+    return result.program
+
+
+def _reader(schema_checker: SchemaChecker | None) -> Reader:
+    def read(
+        path: Path, file: str, subflows: Subflows
+    ) -> tuple[Program | None, tuple[Diagnostic, ...]]:
+        result = _load(path, file, schema_checker, subflows)
+        # What those that it runs have to say is said once, by the outermost.
+        own = tuple(one for one in result.diagnostics if one.source.file == file)
+        return result.program, own
+
+    return read
+
+
+def _load(
+    path: Path, file: str, schema_checker: SchemaChecker | None, subflows: Subflows
+) -> LoadResult:
     try:
         # One byte more than allowed tells a file that is too large without reading all of it.
-        with Path(path).open("rb") as stream:
+        with path.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
@@ -51,13 +91,12 @@ def load(path: str | Path, *, schema_checker: SchemaChecker | None = None) -> Lo
         message = f"not UTF-8: byte 0x{content[error.start]:02x} at position {error.start}"
         source = Source(file, readable + "\ufffd")
         return _refused(source, "WF002", message, len(readable), "save the file as UTF-8")
-    return load_text(text, file, schema_checker=schema_checker)
+    return _load_text(text, file, schema_checker, subflows)
 
 
-def load_text(
-    text: str, file: str = "<text>", *, schema_checker: SchemaChecker | None = None
+def _load_text(
+    text: str, file: str, schema_checker: SchemaChecker | None, subflows: Subflows
 ) -> LoadResult:
-    """Check a workflow given as text; `file` is its name in diagnostics. Nothing is raised."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_FILE_BYTES or len(text.encode("utf-8", "replace")) > MAX_FILE_BYTES:
         return _too_large(file)
@@ -66,17 +105,14 @@ def load_text(
     report = Report(source, composed.diagnostics)
     program = None
     if composed.root is not None:
-        program = check_program(composed.root, report, schema_checker)
+        program = check_program(composed.root, report, schema_checker, subflows)
+    is_broken = any(one.severity == "error" for one in report.diagnostics)
+    if program is not None and not is_broken:
+        add_warnings(program, report)
     diagnostics = sort_diagnostics(report.diagnostics)
-    is_broken = any(one.severity == "error" for one in diagnostics)
-    return LoadResult(None if is_broken else program, diagnostics)
-
-
-def require_program(result: LoadResult) -> Program:
-    """The program. Raises DiagnosticsError with every problem when there is none."""
-    if result.program is None:
-        raise DiagnosticsError(result.diagnostics)
-    return result.program
+    is_outermost = len(subflows.chain) < 2
+    inner = tuple(subflows.diagnostics) if is_outermost else ()
+    return LoadResult(None if is_broken else program, (*diagnostics, *inner))
 
 
 def _too_large(file: str) -> LoadResult:

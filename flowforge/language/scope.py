@@ -16,11 +16,15 @@ BindingKind = Literal["inputs", "step", "variable"]
 
 @dataclass(slots=True)
 class Binding:
-    """What a name stands for. has_conversation: whether `from` may continue it."""
+    """What a name stands for. has_conversation: whether `from` may continue it.
+
+    may_lack_conversation: a step that may be skipped or caught leaves nothing to continue then.
+    """
 
     kind: BindingKind
     type: Type
     has_conversation: bool = False
+    may_lack_conversation: bool = False
 
 
 @dataclass(slots=True)

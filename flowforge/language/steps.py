@@ -8,19 +8,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flowforge.language import for_step, gen_step
+from flowforge.language import (
+    ask_step,
+    call_step,
+    for_step,
+    gen_step,
+    if_step,
+    loop_step,
+    parallel_step,
+    run_step,
+    set_step,
+    switch_step,
+)
+from flowforge.language.common_keys import COMMON_KEYS, UNBUILT_COMMON_KEYS, parse_common
 from flowforge.language.diagnostics import near_miss
 from flowforge.language.drafts import StepDraft, VerbParser
 from flowforge.language.fields import check_keys, is_safe_name, mapping_of
 from flowforge.language.ordering import cycles_of, order_of
-from flowforge.language.program import Step
+from flowforge.language.program import Gen, Step
 from flowforge.language.scope import Binding
-from flowforge.language.types import ANY
+from flowforge.language.types import ANY, NULL, join_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flowforge.language.drafts import Context, VerbDraft
+    from flowforge.language.drafts import Context
     from flowforge.language.scope import Names
     from flowforge.language.source import Span
     from flowforge.language.yaml_nodes import Entry, MappingNode
@@ -28,21 +40,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerbRule:
-    """One verb: its keys on the step, those still to be built, and its reader."""
+    """One verb: its keys on the step beside the common ones, and its reader."""
 
     keys: tuple[str, ...]
-    unbuilt_keys: tuple[str, ...]
     parse: VerbParser
 
 
 VERBS: Mapping[str, VerbRule] = {
-    "gen": VerbRule(gen_step.STEP_KEYS, gen_step.UNBUILT_STEP_KEYS, gen_step.parse_gen),
-    "for": VerbRule(for_step.STEP_KEYS, for_step.UNBUILT_STEP_KEYS, for_step.parse_for),
+    "gen": VerbRule(gen_step.STEP_KEYS, gen_step.parse_gen),
+    "call": VerbRule(call_step.STEP_KEYS, call_step.parse_call),
+    "for": VerbRule(for_step.STEP_KEYS, for_step.parse_for),
+    "loop": VerbRule(loop_step.STEP_KEYS, loop_step.parse_loop),
+    "if": VerbRule(if_step.STEP_KEYS, if_step.parse_if),
+    "switch": VerbRule(switch_step.STEP_KEYS, switch_step.parse_switch),
+    "parallel": VerbRule(parallel_step.STEP_KEYS, parallel_step.parse_parallel),
+    "run": VerbRule(run_step.STEP_KEYS, run_step.parse_run),
+    "ask": VerbRule(ask_step.STEP_KEYS, ask_step.parse_ask),
+    "set": VerbRule(set_step.STEP_KEYS, set_step.parse_set),
 }
-UNBUILT_VERBS = ("call", "loop", "if", "switch", "parallel", "run", "ask", "set")
-UNBUILT_COMMON_KEYS = (
-    "when", "after", "timeout", "retry", "catch", "finally", "cache", "priority", "model",
-)  # fmt: skip
 
 
 def parse_steps(entry: Entry, context: Context) -> dict[str, StepDraft]:
@@ -56,8 +71,23 @@ def parse_steps(entry: Entry, context: Context) -> dict[str, StepDraft]:
     drafts: dict[str, StepDraft] = {}
     for step in mapping.entries:
         is_safe_name(step.key, step.key_span, "step", context.report)
-        drafts[step.key] = StepDraft(step.key, step.key_span, _parse_step(step, context))
+        drafts[step.key] = parse_step(step, context)
     return drafts
+
+
+def parse_step(entry: Entry, context: Context) -> StepDraft:
+    """Read one step; what is broken is reported and left without a verb."""
+    help = "a step has a verb, for example 'gen:', and the keys that go with it"
+    mapping = mapping_of(entry, context.report, help)
+    verb = None if mapping is None else _verb_of(entry, mapping, context)
+    if mapping is None or verb is None:
+        return StepDraft(entry.key, entry.key_span, None, None)
+    rule = VERBS[verb]
+    keys = (*rule.keys, *COMMON_KEYS)
+    owner = f"a {verb!r} step"
+    check_keys(mapping, keys, UNBUILT_COMMON_KEYS, owner, context.report, _keys_of_others(verb))
+    common = parse_common(entry.key, mapping, verb, context)
+    return StepDraft(entry.key, entry.key_span, rule.parse(entry.key, mapping, context), common)
 
 
 def resolve_steps(
@@ -87,6 +117,7 @@ def resolve_steps(
         if step is not None:
             resolved[name] = step
             names.own[name].type = ANY if name in stuck else step.type
+            names.own[name].may_lack_conversation = _may_lack_conversation(step, names)
     return {name: resolved[name] for name in drafts if name in resolved}
 
 
@@ -94,41 +125,41 @@ def _resolve_step(
     draft: StepDraft, needs: frozenset[str], names: Names, context: Context
 ) -> Step | None:
     verb = None if draft.verb is None else draft.verb.resolve(names, context)
+    if draft.common is None:
+        return None
+    common = draft.common.resolve(ANY if verb is None else verb[1], names, context)
     if verb is None:
         return None
-    location = context.source.location(draft.name_span.start)
-    return Step(draft.name, verb[0], needs, verb[1], location)
-
-
-def _parse_step(entry: Entry, context: Context) -> VerbDraft | None:
-    help = "a step has a verb, for example 'gen:', and the keys that go with it"
-    mapping = mapping_of(entry, context.report, help)
-    verb = None if mapping is None else _verb_of(entry, mapping, context)
-    if mapping is None or verb is None:
-        return None
-    rule = VERBS[verb]
-    owner = f"a {verb!r} step"
-    check_keys(
-        mapping,
-        rule.keys,
-        (*rule.unbuilt_keys, *UNBUILT_COMMON_KEYS),
-        owner,
-        context.report,
-        _keys_of_others(verb),
+    return Step(
+        name=draft.name,
+        verb=verb[0],
+        needs=needs,
+        type=common.type if common.when is None else join_types((common.type, NULL)),
+        location=context.source.location(draft.name_span.start),
+        when=common.when,
+        after=frozenset(name for name, _ in draft.common.after),
+        timeout_s=draft.common.timeout_s,
+        retry=draft.common.retry,
+        catch=common.catch,
+        finally_block=common.finally_block,
+        priority=draft.common.priority,
     )
-    return rule.parse(entry.key, mapping, context)
+
+
+def _may_lack_conversation(step: Step, names: Names) -> bool:
+    if step.when is not None or step.catch is not None:
+        return True
+    source = step.verb.from_step if isinstance(step.verb, Gen) else None
+    binding = None if source is None else names.find(source)
+    return binding is not None and binding.may_lack_conversation
 
 
 def _verb_of(entry: Entry, step: MappingNode, context: Context) -> str | None:
     """The step's one verb, when it is built."""
     report = context.report
-    found = [one for one in step.entries if one.key in VERBS or one.key in UNBUILT_VERBS]
+    found = [one for one in step.entries if one.key in VERBS]
     if len(found) == 1:
-        if found[0].key in VERBS:
-            return found[0].key
-        message = f"verb {found[0].key!r} is not built yet"
-        report.error("WF102", message, found[0].key_span, f"built are: {', '.join(VERBS)}")
-        return None
+        return found[0].key
     if found:
         verbs = " and ".join(repr(one.key) for one in found)
         message = f"step {entry.key!r} has several verbs: {verbs}"
@@ -141,12 +172,12 @@ def _verb_of(entry: Entry, step: MappingNode, context: Context) -> str | None:
 def _missing_verb(entry: Entry, step: MappingNode) -> tuple[Span, str]:
     prompts = ("from", "system", "user", "turns", "prefill")
     for one in step.entries:
-        miss = near_miss(one.key, [*VERBS, *UNBUILT_VERBS])
+        miss = near_miss(one.key, VERBS)
         if miss is not None and one.key not in prompts:
             return one.key_span, f"did you mean {miss!r}?"
     if any(one.key in prompts for one in step.entries):
         return entry.key_span, "add 'gen:' for the model to answer"
-    return entry.key_span, f"a step has exactly one of: {', '.join([*VERBS, *UNBUILT_VERBS])}"
+    return entry.key_span, f"a step has exactly one of: {', '.join(VERBS)}"
 
 
 def _keys_of_others(verb: str) -> dict[str, str]:
@@ -154,7 +185,7 @@ def _keys_of_others(verb: str) -> dict[str, str]:
         key: f"a {other!r} step"
         for other, rule in VERBS.items()
         if other != verb
-        for key in (*rule.keys, *rule.unbuilt_keys)
+        for key in rule.keys
     }
 
 

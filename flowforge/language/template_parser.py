@@ -12,7 +12,7 @@ from flowforge.language.expressions import Expression
 from flowforge.language.inference import Inference
 from flowforge.language.source import Span
 from flowforge.language.templates import Template
-from flowforge.language.types import ANY, STRING, display_type, may_be_null
+from flowforge.language.types import ANY, STRING, display_type, may_be_null, type_of_literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +129,9 @@ class TemplateDraft:
         template = self.typed(names, report)
         if all(isinstance(part, str) for part in template.parts):
             text = "".join(part for part in template.parts if isinstance(part, str))
-            return Expression(text, Constant(0, 0, text), STRING, frozenset(), location)
+            return Expression(
+                text, Constant(0, 0, text), type_of_literal(text), frozenset(), location
+            )
         items = tuple(
             Constant(0, 0, part) if isinstance(part, str) else part.node for part in template.parts
         )

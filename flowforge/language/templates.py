@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from flowforge.language.evaluation import MAX_TEXT_CHARS, EvaluationError, text_of_value
+from flowforge.language.json_values import MAX_TEXT_CHARS, EvaluationError, text_of_value
 
 if TYPE_CHECKING:
     from flowforge.errors import Location

@@ -6,6 +6,7 @@ allowed on it, so one mistake is reported once.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from flowforge.language.program import JsonValue
 
 ScalarKind = Literal["null", "boolean", "integer", "number", "string"]
+MAX_CHOICES = 100
+MAX_LITERAL_CHARS = 60
 TYPE_WORDS = ("string", "number", "integer", "boolean", "null", "array", "object", "any")
 
 
@@ -28,6 +31,13 @@ class Scalar:
     """A value without parts."""
 
     kind: ScalarKind
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A text that is one of a few known ones."""
+
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,7 @@ class Union:
     members: tuple[Type, ...]
 
 
-Type: TypeAlias = AnyType | Scalar | Array | Object | Union
+Type: TypeAlias = AnyType | Scalar | Choice | Array | Object | Union
 
 ANY = AnyType()
 NULL = Scalar("null")
@@ -101,9 +111,23 @@ def join_types(types: Iterable[Type]) -> Type:
                 members.append(member)
     if NUMBER in members and INTEGER in members:
         members.remove(INTEGER)
+    members = _with_one_choice(members)
     if not members:
         return ANY
     return members[0] if len(members) == 1 else Union(tuple(members))
+
+
+def _with_one_choice(members: list[Type]) -> list[Type]:
+    """The same with all choices in one; among strings they say nothing more."""
+    choices = [member for member in members if isinstance(member, Choice)]
+    values = tuple(dict.fromkeys(value for choice in choices for value in choice.values))
+    if not choices or (len(choices) == 1 and STRING not in members):
+        return members
+    rest: list[Type] = [member for member in members if not isinstance(member, Choice)]
+    is_known = STRING not in members and len(values) <= MAX_CHOICES
+    if is_known:
+        return [Choice(values), *rest]
+    return rest if STRING in rest else [STRING, *rest]
 
 
 def members_of(type_: Type) -> tuple[Type, ...]:
@@ -131,6 +155,10 @@ def may_be(type_: Type, wanted: Type) -> bool:
 def _shapes_meet(one: Type, other: Type) -> bool:
     if isinstance(one, AnyType) or isinstance(other, AnyType):
         return True
+    if isinstance(one, Choice) and isinstance(other, Choice):
+        return not set(one.values).isdisjoint(other.values)
+    if isinstance(one, Choice) or isinstance(other, Choice):
+        return STRING in (one, other)
     if isinstance(one, Scalar) and isinstance(other, Scalar):
         numeric = ("integer", "number")
         return one.kind == other.kind or (one.kind in numeric and other.kind in numeric)
@@ -142,9 +170,9 @@ def type_of_schema(schema: JsonValue, depth: int = 0) -> Type:
     if not isinstance(schema, dict) or depth > 32:
         return ANY
     if "enum" in schema and isinstance(schema["enum"], list):
-        return join_types(type_of_value(value) for value in schema["enum"])
+        return join_types(type_of_literal(value) for value in schema["enum"])
     if "const" in schema:
-        return type_of_value(schema["const"])
+        return type_of_literal(schema["const"])
     for word in ("anyOf", "oneOf"):
         choices = schema.get(word)
         if isinstance(choices, list):
@@ -175,6 +203,13 @@ def type_of_value(value: JsonValue) -> Type:
             return Object(tuple(fields), None)
 
 
+def type_of_literal(value: JsonValue) -> Type:
+    """The type of a value that is written out: a short text is known by its characters."""
+    if isinstance(value, str) and len(value) <= MAX_LITERAL_CHARS:
+        return Choice((value,))
+    return type_of_value(value)
+
+
 def display_type(type_: Type) -> str:
     """The type as an author would write it: array<string>, {name: string}, string | null."""
     match type_:
@@ -182,18 +217,17 @@ def display_type(type_: Type) -> str:
             return "any"
         case Scalar():
             return type_.kind
+        case Choice():
+            return " | ".join(json.dumps(value, ensure_ascii=False) for value in type_.values)
         case Array():
-            return "array" if isinstance(type_.item, AnyType) else f"array<{_nested(type_.item)}>"
+            is_open = isinstance(type_.item, AnyType)
+            return "array" if is_open else f"array<{display_type(type_.item)}>"
         case Object(fields=()):
             return "object"
         case Object():
             return "{" + ", ".join(_display_field(field) for field in type_.fields) + "}"
         case Union():
             return " | ".join(display_type(member) for member in type_.members)
-
-
-def _nested(type_: Type) -> str:
-    return display_type(type_)
 
 
 def _display_field(field: Field) -> str:

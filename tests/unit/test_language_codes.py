@@ -29,6 +29,18 @@ def _expression(text: str, inputs: str = "{ s: string, n: number, l: array, o: o
     return f"{HEAD}inputs: {inputs}\nsteps:\n  a:\n    gen:\n    user: |\n      {text}\n"
 
 
+TOOL = (
+    "flowforge: 1\nname: t\ntools: { t: { python: 'm:f', parameters: { type: object, "
+    "required: [year], properties: { year: { type: integer } } } } }\n"
+)
+
+WRITER = HEAD + "tools: { t: { python: 'm:f' } }\n"
+LOOP = (
+    HEAD
+    + "steps:\n  l: {{ loop: {{ {} }}, max: {}, do: {{ {} }}, next: {{ {} }} }}\n"
+    + ("outputs: {{ o: '${{ l.x }}' }}\n")
+)
+
 # code, place, text. Places of expressions are on line 8, columns from 7.
 FILES = [
     ("WF002", "1:4", "a: \x01"),
@@ -58,8 +70,10 @@ FILES = [
     ("WF100", "1:1", "name: t\n" + GEN),
     ("WF100", "1:1", "flowforge: 2\nname: t\n" + GEN),
     ("WF101", "4:17", HEAD + "steps:\n  a: {user: hi, uzer: hi, gen: }\n"),
-    ("WF102", "4:8", HEAD + "steps:\n  a: { loop: 3 }\n"),
-    ("WF102", "4:24", HEAD + "steps:\n  a: {user: hi, gen: , when: yes}\n"),
+    ("WF102", "4:24", HEAD + "steps:\n  a: {user: hi, gen: , cache: yes}\n"),
+    ("WF102", "4:25", HEAD + "steps:\n  a: { user: hi, gen: { tools: [x] } }\n"),
+    ("WF102", "4:37", HEAD + "steps:\n  a: { user: hi, gen: { n: 2, pick: best } }\n"),
+    ("WF102", "8:21", _expression("${ inputs.s | truncate_tokens(3) }")),
     ("WF103", "1:1", "flowforge: 1\n" + GEN),
     ("WF104", "4:14", HEAD + "steps:\n  a: { from: b, gen: }\n"),
     ("WF105", "4:3", HEAD + "steps:\n  a:b/../c: { user: x, gen: }\n"),
@@ -81,6 +95,43 @@ FILES = [
     ("WF118", "3:14", HEAD + "inputs: { s: strng }\n" + GEN),
     ("WF118", "3:44", HEAD + "inputs: { s: { type: array, items: { type: strng } } }\n" + GEN),
     ("WF119", "4:38", HEAD + "steps:\n  a: { user: x, gen: { json: { type: arrya } } }\n"),
+    ("WF120", "4:33", HEAD + "steps:\n  a: {user: hi, gen: , timeout: 30}\n"),
+    ("WF120", "4:33", HEAD + "steps:\n  a: {user: hi, gen: , timeout: 3 weeks}\n"),
+    ("WF121", "4:8", HEAD + "steps:\n  a: { loop: {x: 1}, do: { b: { set: 1 } }, "
+     "next: { x: 2 } }\n"),
+    ("WF122", "4:61", HEAD + "steps:\n  a: { loop: {x: 1}, max: 3, do: { b: { set: 1 } }, "
+     "next: { y: 2 } }\n"),
+    ("WF123", "5:8", HEAD + "steps:\n  a: { user: hi, gen: { choice: [p, q] } }\n"
+     "  b: { switch: '${ a }', cases: { p: { x: { set: 1 } } } }\n"),
+    ("WF123", "5:8", HEAD + GEN + "  b: { switch: '${ a }', cases: { p: { x: { set: 1 } } } }\n"),
+    ("WF124", "5:61", HEAD + "steps:\n  a: { user: hi, gen: { choice: [pp, qq] } }\n"
+     "  b: { switch: '${ a }', default: { x: {set: 1} }, cases: { pq: { x: { set: 1 } } } }\n"),
+    ("WF127", "4:13", HEAD + "steps:\n  a: { run: other.yaml }\n"),
+    ("WF128", "5:28", TOOL + "steps:\n  a: { call: t, with: { x: 1, yeer: 2 } }\n"),
+    ("WF129", "5:8", TOOL + "steps:\n  a: { call: t }\n"),
+    ("WF130", "5:31", TOOL + "steps:\n  a: { call: t, with: { year: new } }\n"),
+    ("WF131", "5:14", TOOL + "steps:\n  a: { call: tt }\n"),
+    ("WF132", "3:23", HEAD + "tools: { t: { python: tools } }\n" + GEN),
+    ("WF133", "4:39", HEAD + "steps:\n  a: { user: hi, gen: { json: string, choice: [a] } }\n"),
+    ("WF133", "4:18", HEAD + "steps:\n  a: { user: hi, prefill: x, gen: { choice: [a] } }\n"),
+    ("WF134", "4:32", HEAD + "steps:\n  a: { user: hi, gen: { regex: '[a' } }\n"),
+    ("WF134", "4:32", HEAD + "steps:\n  a: { user: hi, gen: { regex: '(?=a)b' } }\n"),
+    ("WF135", "3:10", HEAD + "types: { A: { type: array, items: { $ref: '#/types/A' } } }\n" + GEN),
+    ("WF136", "4:25", HEAD + "steps:\n  a: { user: hi, gen: { n: 5 } }\n"),
+    ("WF136", "4:25", HEAD + "steps:\n  a: { user: hi, gen: { pick: all } }\n"),
+    ("WF137", "4:23", HEAD + "steps:\n  a: { set: 1, after: b }\n"),
+    ("WF138", "4:43", HEAD + "steps:\n  a: { ask: ok?, timeout: 2h, on_timeout: no, "
+     "choices: [yes] }\n"),
+    ("WF138", "4:18", HEAD + "steps:\n  a: { ask: ok?, on_timeout: no }\n"),
+    ("WF150", "4:25", LOOP.format("x: 1, y: 2", 3, "b: { set: '${ x }' }", "x: '${ b }'")),
+    ("WF151", "5:3", WRITER + "steps: { a: { call: t },\n  b: { call: t } }\n"),
+    ("WF152", "4:3", HEAD + "steps:\n  a: { user: hi, gen: }\n  b: { user: hi, gen: }\n"
+     "outputs: { o: '${ b }' }\n"),
+    ("WF153", "4:74", LOOP.format("x: a", 30, "b: { set: '${ x }' }", "x: '${ x } and ${ b }'")),
+    ("WF154", "5:5", HEAD + "steps:\n  a: { switch: true, cases: { true: { b: { set: 1 } }, "
+     "false: { b: { set: 2 } } },\n    default: { c: { set: 1 } } }\n"),
+    ("WF155", "4:41", HEAD + "steps:\n  a: { user: hi, gen: { temperature: 0, n: 2, "
+     "pick: all } }\n"),
     ("WF201", "8:19", _expression("${ inputs.s = 1 }")),
     ("WF202", "8:10", _expression("${ input.s }")),
     ("WF203", "8:17", _expression("${ inputs.z }")),
@@ -106,6 +157,44 @@ def test_a_problem_is_reported_with_its_code_and_place(code: str, place: str, te
 
     found = [(one.code, f"{one.location.line}:{one.location.column}") for one in result.diagnostics]
     assert (code, place) in found
+
+
+def test_a_subflow_lies_in_the_folder_and_does_not_run_itself(tmp_path: pathlib.Path) -> None:
+    """WF-065, WF-066."""
+    (tmp_path / "flows" / "sub").mkdir(parents=True)
+    outside = tmp_path / "x.yaml"
+    outside.write_text(HEAD + "steps: { a: { set: secret } }\n")
+    folder = tmp_path / "flows"
+    (folder / "link.yaml").symlink_to(outside)
+    (folder / "sub" / "ok.yaml").write_text(HEAD + "steps: { a: { set: 1 } }\n")
+
+    def codes(path: str) -> list[tuple[str, str]]:
+        text = f"{HEAD}steps:\n  a:\n    run: {path}\n"
+        (folder / "main.yaml").write_text(text)
+        return [(one.code, one.message) for one in load(folder / "main.yaml").diagnostics]
+
+    for path in ("../x.yaml", "/etc/passwd", "sub/../../x.yaml", "link.yaml", "..\\x.yaml"):
+        assert codes(path) == [("WF125", f"{path!r} is outside the workflow folder")]
+    assert codes("sub/ok.yaml") == []
+    assert codes("none.yaml")[0][0] == "WF127"
+    assert codes("main.yaml") == [("WF126", "the workflow runs itself: main.yaml → main.yaml")]
+
+
+def test_workflows_that_run_each_other_are_a_cycle_with_all_its_files(
+    tmp_path: pathlib.Path,
+) -> None:
+    """WF-066."""
+    for one, other in (("a", "b"), ("b", "c"), ("c", "a")):
+        text = f"{HEAD}steps:\n  s:\n    run: ./{other}.yaml\n"
+        (tmp_path / f"{one}.yaml").write_text(text)
+
+    diagnostics = load(tmp_path / "a.yaml").diagnostics
+
+    assert ["WF127", "WF127", "WF126"] == [one.code for one in diagnostics][:1] + [
+        one.code for one in diagnostics if one.location.file != str(tmp_path / "a.yaml")
+    ][::-1]
+    cycle = next(one.message for one in diagnostics if one.code == "WF126")
+    assert cycle == "the workflow runs itself: a.yaml → b.yaml → c.yaml → a.yaml"
 
 
 def test_an_unreadable_file_is_a_diagnostic(tmp_path: pathlib.Path) -> None:
@@ -154,6 +243,7 @@ EVALUATIONS = [
     ("WF404", "${ inputs.x | upper }"),
     ("WF404", "${ inputs.x < 'a' }"),
     ("WF404", "${ not inputs.x }"),
+    ("WF405", "${ 1 / (inputs.x - 3) }"),
 ]
 
 
@@ -176,6 +266,6 @@ def test_a_value_that_does_not_fit_is_an_error_with_a_place(code: str, text: str
 
 def test_every_code_has_a_test() -> None:
     tested = {code for code, *_ in FILES} | {code for code, _ in GIVEN}
-    tested |= {code for code, _ in EVALUATIONS} | {"WF001"}
+    tested |= {code for code, _ in EVALUATIONS} | {"WF001", "WF125", "WF126"}
 
     assert set(CODES) == tested

@@ -1,0 +1,155 @@
+"""The options of a `gen`: how tokens are chosen, and what form the answer must have."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flowforge.language.fields import check_keys, integer_of, number_of, text_of, texts_of
+from flowforge.language.named_types import schema_of_entry
+from flowforge.language.program import SamplingSpec
+from flowforge.language.types import STRING, Choice, type_of_schema
+from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode, kind_of_node
+
+if TYPE_CHECKING:
+    from flowforge.language.drafts import Context
+    from flowforge.language.program import JsonValue
+    from flowforge.language.scope import Report
+    from flowforge.language.types import Type
+    from flowforge.language.yaml_nodes import Entry
+
+SAMPLING_KEYS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop")
+FORM_KEYS = ("json", "choice", "regex")
+UNBUILT_FORM_KEYS = ("grammar", "tools", "rounds")
+UNBUILT_SAMPLING_KEYS = (
+    "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "logit_bias", "logprobs",
+)  # fmt: skip
+_MAX_INTEGER = 2**31 - 1
+_MAX_SEED = 2**63 - 1
+_MAX_REGEX_CHARS = 4_000
+# Python's own syntax for what no automaton, and so no token mask, can follow.
+_UNMASKABLE = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!]|<[=!]|P=|\()|\\[1-9])")
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """What form the answer must have; at most one is not None."""
+
+    json_schema: dict[str, JsonValue] | None = None
+    choice: tuple[str, ...] | None = None
+    regex: str | None = None
+
+    @property
+    def type(self) -> Type:
+        """The type of the answer's value."""
+        if self.json_schema is not None:
+            return type_of_schema(self.json_schema)
+        return STRING if self.choice is None else Choice(self.choice)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the answer is any text."""
+        return self.json_schema is None and self.choice is None and self.regex is None
+
+
+def options_of(gen: Entry, own_keys: tuple[str, ...], context: Context) -> MappingNode:
+    """The options under `gen:`, with the file's defaults. own_keys: those beside form and sampling.
+
+    A mapping without entries stands for options that are not there, or not a mapping.
+    """
+    node, report = gen.value, context.report
+    if isinstance(node, MappingNode):
+        keys = (*SAMPLING_KEYS, *FORM_KEYS, *own_keys)
+        check_keys(node, keys, (*UNBUILT_FORM_KEYS, *UNBUILT_SAMPLING_KEYS), "'gen'", report)
+        return context.defaults.options(node)
+    if not (isinstance(node, ScalarNode) and node.value is None):
+        help = "write 'gen:' alone for free text, or 'gen: { max_tokens: 400 }'"
+        message = f"'gen' must be a mapping of options, got {kind_of_node(node)}"
+        report.error("WF107", message, gen.key_span, help)
+    return context.defaults.options(MappingNode(gen.key_span, ()))
+
+
+def form_of(options: MappingNode, context: Context) -> AnswerForm:
+    """The form the options ask for; free text where that is broken."""
+    report = context.report
+    given = [entry for entry in options.entries if entry.key in FORM_KEYS]
+    if len(given) > 1:
+        keys = " and ".join(repr(entry.key) for entry in given)
+        message = f"an answer cannot have the forms of {keys}"
+        report.error("WF133", message, given[1].key_span, "keep one of them")
+    forms = AnswerForm(
+        _json_of(options.entry("json"), context),
+        _choice_of(options.entry("choice"), report),
+        _regex_of(options.entry("regex"), report),
+    )
+    return forms if len(given) < 2 else AnswerForm()
+
+
+def sampling_of(node: MappingNode, report: Report) -> SamplingSpec:
+    """How tokens are chosen."""
+    top_p = number_of(node.entry("top_p"), report, 0.0, 1.0)
+    entry = node.entry("top_p")
+    if top_p == 0.0 and entry is not None:
+        report.error("WF108", "'top_p' must be above 0, got 0", entry.value.span)
+    return SamplingSpec(
+        max_tokens=integer_of(node.entry("max_tokens"), report, 1, _MAX_INTEGER),
+        temperature=number_of(node.entry("temperature"), report, 0.0, 2.0),
+        top_p=top_p,
+        top_k=integer_of(node.entry("top_k"), report, 1, _MAX_INTEGER),
+        seed=integer_of(node.entry("seed"), report, 0, _MAX_SEED),
+        stop=_stop_of(node.entry("stop"), report),
+    )
+
+
+def _json_of(entry: Entry | None, context: Context) -> dict[str, JsonValue] | None:
+    if entry is None:
+        return None
+    checker = context.schema_checker
+    return schema_of_entry(entry, "WF119", context.types, context.report, checker)
+
+
+def _choice_of(entry: Entry | None, report: Report) -> tuple[str, ...] | None:
+    if entry is None:
+        return None
+    texts = texts_of(entry, report, "texts")
+    return tuple(text for text, _ in texts) or None
+
+
+def _regex_of(entry: Entry | None, report: Report) -> str | None:
+    text = None if entry is None else text_of(entry, report)
+    if text is None or entry is None:
+        return None
+    try:
+        problem = None
+        if len(text) > _MAX_REGEX_CHARS:
+            problem = f"it has over {_MAX_REGEX_CHARS:,} characters"
+        elif (found := _UNMASKABLE.search(text)) is not None:
+            problem = f"{found[0]!r} looks around or back, which a token mask cannot"
+        else:
+            re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        problem = str(error)
+    if problem is not None:
+        help = "a regex describes the whole answer, as in [A-Z]{2}-[0-9]+"
+        report.error("WF134", f"'regex' cannot be used: {problem}", entry.value.span, help)
+        return None
+    return text
+
+
+def _stop_of(entry: Entry | None, report: Report) -> tuple[str, ...]:
+    if entry is None:
+        return ()
+    nodes = entry.value.items if isinstance(entry.value, SequenceNode) else (entry.value,)
+    texts: list[str] = []
+    for node in nodes:
+        # White space is a fair place to stop, so only nothing at all is refused.
+        if isinstance(node, ScalarNode) and node.text and node.value is not None:
+            texts.append(node.text)
+        else:
+            message = f"'stop' must be a text or a list of texts, got {kind_of_node(node)}"
+            if isinstance(node, ScalarNode) and node.style != "plain":
+                message = "'stop' holds an empty text, at which every answer would end at once"
+            report.error("WF107", message, entry.key_span, 'for example stop: ["END"]')
+    return tuple(texts)

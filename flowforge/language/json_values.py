@@ -1,0 +1,138 @@
+"""JSON values as expressions meet them: their texts, kinds, equality and limits.
+
+Values share parts freely (`[x, x]` holds x once), so a value's size is that of the whole written
+out: without a limit, thirty steps that each say `[last, last]` would make a thousand million items.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flowforge.language.program import JsonValue
+
+MAX_TEXT_CHARS = 8_000_000
+MAX_VALUE_SIZE = 8_000_000
+MAX_VALUE_DEPTH = 200
+_MAX_INTEGER_BITS = 1_024
+
+
+class EvaluationError(Exception):
+    """A value does not allow what an expression asks of it; the expression adds its place."""
+
+    def __init__(self, code: str, message: str, help: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.help = help
+
+
+def text_of_value(value: JsonValue) -> str:
+    """How a value is written into text. Raises EvaluationError, for null first of all."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        help = 'say what to write instead: ${ … ?? "nothing" }'
+        raise EvaluationError("WF401", "null cannot be written into text", help)
+    return json_text(value)
+
+
+def json_text(value: JsonValue) -> str:
+    """One line of JSON. Raises EvaluationError for what JSON cannot say."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise EvaluationError("WF403", f"the value cannot be written as JSON: {error}") from error
+
+
+def kind_of_value(value: JsonValue) -> str:
+    """The word for a value's kind in messages."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case dict():
+            return "an object"
+
+
+def json_equal(one: JsonValue, other: JsonValue) -> bool:
+    """Equality of JSON values: 1 equals 1.0, and true is no number."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(json_equal, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(json_equal(one[key], other[key]) for key in one)
+    return one == other
+
+
+def order_of_values(left: JsonValue, right: JsonValue) -> int:
+    """Below 0, 0 or above 0 as left stands before, beside or behind right.
+
+    Raises EvaluationError unless both are numbers or both are strings.
+    """
+    if isinstance(left, str) and isinstance(right, str):
+        return (left > right) - (left < right)
+    are_booleans = isinstance(left, bool) or isinstance(right, bool)
+    if isinstance(left, int | float) and isinstance(right, int | float) and not are_booleans:
+        return (left > right) - (left < right)
+    message = f"{kind_of_value(left)} and {kind_of_value(right)} have no order"
+    raise EvaluationError("WF404", message, "compare two numbers or two strings")
+
+
+def json_key(value: JsonValue) -> str:
+    """A text that two values share when `json_equal` holds for them, and no others."""
+    return json.dumps(_canonical(value), sort_keys=True)
+
+
+def _canonical(value: JsonValue) -> JsonValue:
+    match value:
+        case float():
+            return int(value) if value.is_integer() else value
+        case list():
+            return [_canonical(item) for item in value]
+        case dict():
+            return {name: _canonical(item) for name, item in value.items()}
+        case _:
+            return value
+
+
+def within_limits(value: JsonValue) -> JsonValue:
+    """The value itself; its characters and parts are counted as if it were written out.
+
+    Raises EvaluationError WF403.
+    """
+    size = 0
+    pending: list[tuple[JsonValue, int]] = [(value, 0)]
+    while pending:
+        part, depth = pending.pop()
+        size += 1 + (len(part) if isinstance(part, str | list | dict) else 0)
+        if size > MAX_VALUE_SIZE:
+            message = f"a value has over {MAX_VALUE_SIZE:,} characters and parts"
+            raise EvaluationError("WF403", message, "pass less of the value on")
+        if depth > MAX_VALUE_DEPTH:
+            message = f"a value is nested deeper than {MAX_VALUE_DEPTH} levels"
+            raise EvaluationError("WF403", message, "join lists with 'concat', which does not nest")
+        if isinstance(part, list):
+            pending += [(item, depth + 1) for item in part]
+        elif isinstance(part, dict):
+            size += sum(map(len, part))
+            pending += [(item, depth + 1) for item in part.values()]
+    return value
+
+
+def finite_number(value: int | float) -> int | float:
+    """The number itself. Raises EvaluationError WF403 for what JSON or a machine cannot hold."""
+    is_finite = value == value and value not in (float("inf"), float("-inf"))
+    is_small = isinstance(value, float) or value.bit_length() <= _MAX_INTEGER_BITS
+    if is_finite and is_small:
+        return value
+    raise EvaluationError("WF403", "a number that grows too large", "bound what is multiplied")

@@ -1,0 +1,160 @@
+"""Filters on texts, and those that make a text of any value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowforge.language.filter_rules import (
+    STRINGS,
+    Argument,
+    Filter,
+    always,
+    check_length,
+    count_of,
+    string_of,
+)
+from flowforge.language.json_values import EvaluationError, json_text, text_of_value
+from flowforge.language.types import ANY, INTEGER, NULL, NUMBER, STRING, join_types
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowforge.language.program import JsonValue
+
+_MAX_NUMBER_CHARS = 60
+
+
+def _lines(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
+    text = string_of("lines", value).replace("\r\n", "\n").removesuffix("\n")
+    lines: list[JsonValue] = [*text.split("\n")] if text else []
+    return lines
+
+
+def _json(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
+    return json_text(value)
+
+
+def _text(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
+    return text_of_value(value)
+
+
+def _trim(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
+    return string_of("trim", value).strip()
+
+
+def _upper(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
+    return string_of("upper", value).upper()
+
+
+def _lower(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
+    return string_of("lower", value).lower()
+
+
+def _split(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
+    separator = string_of("split", arguments[0])
+    if not separator:
+        raise EvaluationError("WF404", "filter 'split' takes a separator that is not empty")
+    return [*string_of("split", value).split(separator)]
+
+
+def _replace(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
+    text, old, new = (string_of("replace", one) for one in (value, *arguments))
+    if not old:
+        raise EvaluationError("WF404", "filter 'replace' takes a text that is not empty")
+    check_length("replace", len(text) + text.count(old) * (len(new) - len(old)))
+    return text.replace(old, new)
+
+
+def _truncate(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
+    text, most = string_of("truncate", value), count_of("truncate", arguments[0])
+    ending = string_of("truncate", arguments[1]) if len(arguments) > 1 else "…"
+    if len(text) <= most:
+        return text
+    return text[: max(0, most - len(ending))] + ending[:most]
+
+
+def _number(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
+    text = string_of("number", value).strip()
+    # Python reads more than JSON says: 1_000, infinity, digits of every script.
+    is_plain = text.isascii() and "_" not in text and len(text) <= _MAX_NUMBER_CHARS
+    if not is_plain or not text.lstrip("+-.")[:1].isdigit():
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if number in (float("inf"), float("-inf")):
+        return None
+    return int(text) if text.lstrip("+-").isdigit() else number
+
+
+TEXT_FILTERS = (
+    Filter(
+        "lines",
+        "a text's lines",
+        STRING,
+        (),
+        always(STRINGS),
+        _lines,
+        '"a\\nb" | lines',
+    ),
+    Filter(
+        "split",
+        "a text's pieces between separators",
+        STRING,
+        (Argument("separator", STRING),),
+        always(STRINGS),
+        _split,
+        '"a, b" | split(", ")',
+    ),
+    Filter(
+        "trim",
+        "a text without the white space around it",
+        STRING,
+        (),
+        always(STRING),
+        _trim,
+        '"  a " | trim',
+    ),
+    Filter("upper", "a text in capitals", STRING, (), always(STRING), _upper, '"Yes" | upper'),
+    Filter("lower", "a text in small letters", STRING, (), always(STRING), _lower, '"Yes" | lower'),
+    Filter(
+        "replace",
+        "a text with one part in place of another, everywhere",
+        STRING,
+        (Argument("old", STRING), Argument("new", STRING)),
+        always(STRING),
+        _replace,
+        '"a-b-c" | replace("-", " ")',
+    ),
+    Filter(
+        "truncate",
+        "a text of at most so many characters; what marks the cut is among them",
+        STRING,
+        (Argument("characters", INTEGER), Argument("mark", STRING, False)),
+        always(STRING),
+        _truncate,
+        '"a long story" | truncate(7)',
+    ),
+    Filter(
+        "number",
+        "the number that a text says, null when it says none",
+        STRING,
+        (),
+        always(join_types((NUMBER, NULL))),
+        _number,
+        '" 42 " | number',
+    ),
+    Filter(
+        "json", "any value as one line of JSON", ANY, (), always(STRING), _json, '["é", 1] | json'
+    ),
+    Filter(
+        "text",
+        "a value as it would be written into text",
+        ANY,
+        (),
+        always(STRING),
+        _text,
+        "1.50 | text",
+    ),
+)
