@@ -17,7 +17,7 @@ from flowforge.cli.app import app
 
 ANALYST = Path(__file__).parents[2] / "workflows" / "analyst.yaml"
 ANSWERS = {
-    "angles": '["cost", "range", "law"]',
+    "angles": '["Expenses", "Distance", "Lawfulness"]',
     "explore[*]/draft": "it matters",
     "report": "All of it matters.",
 }
@@ -151,7 +151,7 @@ def test_a_missing_workflow_file_is_told(tmp_path: Path, script: str) -> None:
 
 
 def test_a_failed_step_is_told_with_its_path(tmp_path: Path) -> None:
-    answers = {"angles": '["cost", "range", "law"]', "explore[*]/draft": "it matters"}
+    answers = {"angles": '["Expenses", "Distance", "Lawfulness"]', "explore[*]/draft": "it matters"}
 
     result = flowforge(
         "run", ANALYST, "-i", "topic=bicycles", "--backend", script_of(tmp_path, answers)
