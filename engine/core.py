@@ -9,14 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from flowforge.engine.sampling import SamplingParams
-from flowforge.engine.scheduler import Scheduler, SchedulerLimits, SchedulerStatistics, StepPlan
+from flowforge.engine.sampling import SamplingParams, TokenLogprobs, logprobs_of
+from flowforge.engine.scheduler import (
+    Chunk,
+    Scheduler,
+    SchedulerLimits,
+    SchedulerStatistics,
+    StepPlan,
+)
 from flowforge.engine.sequence import (
     Generation,
     GenerationFailed,
     GenerationFinished,
     GenerationRequest,
     GenerationUsage,
+    Scoring,
     Sequence,
     SequenceId,
     SequenceState,
@@ -40,9 +47,21 @@ if TYPE_CHECKING:
 class StepRunner(Protocol):
     """What the core needs of a model."""
 
-    def execute(self, plan: StepPlan) -> list[npt.NDArray[np.float32] | None]:
+    def execute(self, plan: StepPlan) -> list[ChunkLogits]:
         """Carry out a plan; see `ModelRunner.execute`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLogits:
+    """What a forward pass says about one chunk.
+
+    last: float32 [vocab_size] behind the chunk, if it is its sequence's last. scored: one for each
+    of the chunk's `scored_rows`.
+    """
+
+    last: npt.NDArray[np.float32] | None
+    scored: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +176,29 @@ class EngineCore:
         """
         self._submit(sequence_id, GenerationRequest(SamplingParams()), sink, 0)
 
+    def score(
+        self, sequence_id: SequenceId, token_ids: Seq[int], sink: UpdateSink, num_top: int = 0
+    ) -> None:
+        """Append tokens to an idle sequence and say how likely each was, in one pass.
+
+        What is cached of the sequence is used, but for the token before the first scored one, whose
+        logits are needed; kept logits of a `prefill` spare that one too. Raises as `generate` does.
+        """
+        sequence = self._idle(sequence_id)
+        start, kept = len(sequence.tokens), sequence.last_logits
+        if start == 0 or not token_ids:
+            raise EngineError("EN201", "scoring needs a token before and one to score")
+        scored: dict[int, TokenLogprobs] = {}
+        if kept is not None:
+            scored[start] = logprobs_of(kept[: self.model.vocab_size], token_ids[0], num_top)
+        self.append(sequence_id, token_ids)
+        try:
+            generation = self._submit(sequence_id, GenerationRequest(SamplingParams()), sink, 0)
+        except EngineError:
+            self.truncate(sequence_id, start)
+            raise
+        generation.scoring = Scoring(start, num_top, scored)
+
     def abort(self, sequence_id: SequenceId) -> None:
         """Stop a generation before the next step; the sequence is idle with the tokens it has."""
         sequence = self._sequence(sequence_id)
@@ -187,9 +229,10 @@ class EngineCore:
         self._count(plan)
         self._scheduler.committed(plan)
         self._num_steps += 1
-        for chunk, row in zip(plan.chunks, logits, strict=True):
-            if row is not None:
-                self._sample(chunk.sequence, row)
+        for chunk, of_chunk in zip(plan.chunks, logits, strict=True):
+            self._keep_scores(chunk, of_chunk)
+            if of_chunk.last is not None:
+                self._sample(chunk.sequence, of_chunk.last)
         for sequence in plan.ready:
             assert sequence.last_logits is not None, "a ready sequence has logits"
             self._sample(sequence, sequence.last_logits)
@@ -226,7 +269,7 @@ class EngineCore:
         request: GenerationRequest,
         sink: UpdateSink,
         max_tokens: int | None,
-    ) -> None:
+    ) -> Generation:
         sequence = self._idle(sequence_id)
         prompt_len = len(sequence.tokens)
         if prompt_len == 0:
@@ -243,6 +286,13 @@ class EngineCore:
             submitted_at_s=self._clock(),
         )
         self._scheduler.start(sequence)
+        return sequence.generation
+
+    def _keep_scores(self, chunk: Chunk, logits: ChunkLogits) -> None:
+        generation = chunk.sequence.generation
+        if generation is not None and generation.scoring is not None:
+            following = (row + 1 for row in chunk.scored_rows)
+            generation.scoring.scored.update(zip(following, logits.scored, strict=True))
 
     def _sample(self, sequence: Sequence, logits: npt.NDArray[np.float32]) -> None:
         generation = sequence.generation
@@ -250,7 +300,10 @@ class EngineCore:
             return
         if generation.max_tokens == 0:
             sequence.last_logits = logits
-            self._end(sequence, GenerationFinished("length", self._usage(sequence, generation)))
+            scoring = generation.scoring
+            scored = () if scoring is None else scoring.in_order(generation.prompt_len)
+            usage = self._usage(sequence, generation)
+            self._end(sequence, GenerationFinished("length", usage, scored))
             return
         try:
             choice = choose_tokens(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from flowforge.engine.core import EngineCore
     from flowforge.engine.engine_thread import EngineThread
+    from flowforge.engine.sampling import TokenLogprobs
 
 
 class EngineSequence:
@@ -49,12 +50,7 @@ class EngineSequence:
         while generating.
         """
         self._require_idle()
-        vocab_size = self._thread.vocab_size
-        for token_id in token_ids:
-            if not 0 <= token_id < vocab_size:
-                raise EngineError(
-                    "EN203", f"token id {token_id} is not in the vocabulary of {vocab_size} ids"
-                )
+        self._require_known(token_ids)
         added = list(token_ids)
         if added:
             self.tokens += added
@@ -88,12 +84,47 @@ class EngineSequence:
 
     async def prefill(self) -> GenerationUsage:
         """Compute the tokens that are there and keep the logits behind them for forks to sample."""
-        stream = self._start(lambda core, sink: core.prefill(self._id, sink))
-        async with aclosing(stream):
-            async for update in stream:
-                if isinstance(update, GenerationFinished):
-                    return update.usage
-        raise AssertionError("a prefill ends with a usage or an error")
+        finished = await _end_of(self._start(lambda core, sink: core.prefill(self._id, sink)))
+        return finished.usage
+
+    async def score(
+        self, token_ids: Sequence[int], *, num_top: int = 0
+    ) -> tuple[TokenLogprobs, ...]:
+        """Append tokens and say how likely the model found each, in one pass over them.
+
+        num_top: so many of the likeliest tokens beside each. The first token of a sequence has no
+        probability: append it, and score the rest. Raises EngineError as `append` and `generate`
+        do; the tokens are then not appended.
+        """
+        self._require_known(token_ids)
+        added = list(token_ids)
+        before = len(self.tokens)
+        stream = self._start(lambda core, sink: core.score(self._id, added, sink, num_top))
+        finished = await _end_of(stream)
+        self.tokens[before:] = added
+        return finished.scored
+
+    async def score_continuations(
+        self, continuations: Sequence[Sequence[int]]
+    ) -> list[tuple[TokenLogprobs, ...]]:
+        """How likely each of these continuations is, all in one batch over the shared prefix.
+
+        The sequence itself is computed, and unchanged. Raises as `score` does.
+        """
+        await self.prefill()
+        scored: list[tuple[TokenLogprobs, ...]] = [()] * len(continuations)
+
+        async def score_one(place: int) -> None:
+            child = await self.fork()
+            try:
+                scored[place] = await child.score(continuations[place])
+            finally:
+                await child.close()
+
+        async with anyio.create_task_group() as tasks:
+            for place in range(len(continuations)):
+                tasks.start_soon(score_one, place)
+        return scored
 
     def generate(
         self, request: GenerationRequest
@@ -134,7 +165,7 @@ class EngineSequence:
         try:
             while not is_over:
                 for update in await updates.take():
-                    is_over = not isinstance(update, TokensArrived)
+                    is_over = isinstance(update, GenerationFinished | GenerationFailed)
                     if isinstance(update, GenerationFailed):
                         raise update.error
                     if isinstance(update, TokensArrived):
@@ -148,6 +179,14 @@ class EngineSequence:
                 num_tokens = len(self.tokens)
                 self._thread.post(lambda core: core.truncate(self._id, num_tokens))
 
+    def _require_known(self, token_ids: Sequence[int]) -> None:
+        vocab_size = self._thread.vocab_size
+        for token_id in token_ids:
+            if not 0 <= token_id < vocab_size:
+                raise EngineError(
+                    "EN203", f"token id {token_id} is not in the vocabulary of {vocab_size} ids"
+                )
+
     def _require_open(self) -> None:
         if self._is_closed:
             raise EngineError("EN204", f"sequence {self._id} is closed")
@@ -158,3 +197,14 @@ class EngineSequence:
             raise EngineError(
                 "EN205", f"sequence {self._id} is generating", help="wait for its end, or fork it"
             )
+
+
+async def _end_of(
+    stream: AsyncGenerator[TokensArrived | GenerationFinished],
+) -> GenerationFinished:
+    """Wait for the end of a generation that samples nothing."""
+    async with aclosing(stream):
+        async for update in stream:
+            if isinstance(update, GenerationFinished):
+                return update
+    raise AssertionError("a generation ends with its usage or an error")

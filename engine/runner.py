@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING
 import torch
 
 from flowforge.engine.attention.paged import PagedAttention, Span
+from flowforge.engine.core import ChunkLogits
+from flowforge.engine.sampling import logprobs_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     import numpy.typing as npt
 
     from flowforge.engine.kv.cache import KvPath
     from flowforge.engine.kv.store import KvStore
     from flowforge.engine.models.decoder import Decoder
+    from flowforge.engine.sampling import TokenLogprobs
     from flowforge.engine.scheduler import Chunk, StepPlan
 
 # Rows of one LM head call: wide enough to be efficient, narrow enough that 49,152 fp32 columns of
@@ -31,8 +36,8 @@ class ModelRunner:
         self._device = store.rows.device
 
     @torch.inference_mode()
-    def execute(self, plan: StepPlan) -> list[npt.NDArray[np.float32] | None]:
-        """Run a plan; for each chunk the float32 [vocab_size] logits behind it, if it is the last.
+    def execute(self, plan: StepPlan) -> list[ChunkLogits]:
+        """Run a plan: what the model says about each chunk, in the plan's order.
 
         Returns when the rows are written. Rows are read and written through the paths as planned.
         """
@@ -50,23 +55,43 @@ class ModelRunner:
             slots += _slots(spans[-1], chunk)
         attention = PagedAttention(self._store.rows, self._tensor(slots), tuple(spans))
         hidden = self._decoder.forward(self._tensor(token_ids), self._tensor(positions), attention)
-        return self._logits(plan, spans, hidden)
+        last = self._last_logits(plan, spans, hidden)
+        return [
+            ChunkLogits(next(last) if chunk.is_last else None, self._score(chunk, span, hidden))
+            for chunk, span in zip(plan.chunks, spans, strict=True)
+        ]
 
-    def _logits(
+    def _last_logits(
         self, plan: StepPlan, spans: list[Span], hidden: torch.Tensor
-    ) -> list[npt.NDArray[np.float32] | None]:
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        """One row for each chunk that is its sequence's last, those of all in few LM head calls."""
         rows = [
             span.query_start + span.query_len - 1
             for chunk, span in zip(plan.chunks, spans, strict=True)
             if chunk.is_last
         ]
-        wanted: list[npt.NDArray[np.float32]] = []
+        return self._logits(hidden, rows)
+
+    def _score(self, chunk: Chunk, span: Span, hidden: torch.Tensor) -> tuple[TokenLogprobs, ...]:
+        positions = chunk.scored_rows
+        if not positions:
+            return ()
+        generation = chunk.sequence.generation
+        assert generation is not None and generation.scoring is not None, "rows are scored for it"
+        num_top = generation.scoring.num_top
+        rows = [span.query_start + position - chunk.start for position in positions]
+        tokens = chunk.sequence.tokens
+        return tuple(
+            logprobs_of(logits, tokens[position + 1], num_top)
+            for position, logits in zip(positions, self._logits(hidden, rows), strict=True)
+        )
+
+    def _logits(self, hidden: torch.Tensor, rows: list[int]) -> Iterator[npt.NDArray[np.float32]]:
         for start in range(0, len(rows), _LM_HEAD_ROWS):
             picked = hidden[self._tensor(rows[start : start + _LM_HEAD_ROWS])]
-            # A copy of each row: a kept row must not keep the whole matrix alive.
-            wanted += [row.copy() for row in self._decoder.logits(picked).cpu().numpy()]
-        in_order = iter(wanted)
-        return [next(in_order) if chunk.is_last else None for chunk in plan.chunks]
+            for row in self._decoder.logits(picked).cpu().numpy():
+                # A copy: a row that is kept must not keep the whole matrix alive.
+                yield row.copy()
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)

@@ -42,6 +42,15 @@ class Chunk:
         """Whether nothing of the sequence is left to compute, so its logits are wanted."""
         return self.stop == len(self.sequence.tokens)
 
+    @property
+    def scored_rows(self) -> range:
+        """Positions whose logits say how likely the next given token was; mostly none."""
+        generation = self.sequence.generation
+        if generation is None or generation.scoring is None:
+            return range(0)
+        first = max(self.start, generation.scoring.first_row)
+        return range(first, min(self.stop, generation.prompt_len - 1))
+
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
@@ -239,10 +248,9 @@ class Scheduler:
                 return
 
     def _admit_one(self, sequence: Sequence, draft: _Draft) -> bool:
-        is_ready = sequence.last_logits is not None
-        limit = len(sequence.tokens) if is_ready else len(sequence.tokens) - 1
+        limit = sequence.num_reusable
         if sequence.num_computed > limit:
-            # All is computed and the logits are gone: the last token is computed once more.
+            # Computed, but logits that are wanted are gone: those tokens are computed once more.
             self._drop_path(sequence)
         path = sequence.path
         if path is None:
@@ -271,7 +279,7 @@ class Scheduler:
 
         In-batch duplicates (SGLang, TensorRT-LLM): the first fills, the rest wait for it and hit.
         """
-        limit = len(sequence.tokens) - 1
+        limit = sequence.num_reusable
         known: int | None = None
         for other in self._running:
             if other.num_pending == 0 or other.namespace != sequence.namespace:

@@ -61,10 +61,14 @@ class TokensArrived:
 
 @dataclass(frozen=True, slots=True)
 class GenerationFinished:
-    """The last update of a generation that ended by itself."""
+    """The last update of a generation that ended by itself.
+
+    scored: how likely the model found the tokens that `score` gave it, in order.
+    """
 
     reason: FinishReason
     usage: GenerationUsage
+    scored: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,27 @@ class GenerationRequest:
 
 
 @dataclass(eq=False, slots=True)
+class Scoring:
+    """Log probabilities of given tokens: those at start and behind, up to the prompt's end.
+
+    scored: by position; the one at `start` may be there already, from logits that were kept.
+    """
+
+    start: int
+    num_top: int
+    scored: dict[int, TokenLogprobs]
+
+    @property
+    def first_row(self) -> int:
+        """The first position whose logits are wanted: the one before the first token to score."""
+        return self.start if self.start in self.scored else self.start - 1
+
+    def in_order(self, stop: int) -> tuple[TokenLogprobs, ...]:
+        """All of them, once everything up to `stop` is scored."""
+        return tuple(self.scored[position] for position in range(self.start, stop))
+
+
+@dataclass(eq=False, slots=True)
 class Generation:
     """Work on a sequence: sample until an end. Owned by its sequence, changed by the core.
 
@@ -121,6 +146,7 @@ class Generation:
     reused_tokens: int | None = None  # known at the first admission
     prefilled_tokens: int = 0
     num_output: int = 0
+    scoring: Scoring | None = None
     high_water: int = 0  # tokens of the sequence that were computed at some time
 
 
@@ -147,6 +173,14 @@ class Sequence:
     def num_computed(self) -> int:
         """Tokens whose KV is in the path."""
         return 0 if self.path is None else self.path.num_tokens
+
+    @property
+    def num_reusable(self) -> int:
+        """Tokens that may come from the cache: all whose own logits are not wanted."""
+        if self.last_logits is not None:
+            return len(self.tokens)
+        scoring = self.generation.scoring if self.generation is not None else None
+        return len(self.tokens) - 1 if scoring is None else scoring.first_row
 
     @property
     def num_pending(self) -> int:

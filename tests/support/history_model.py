@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowforge.engine.core import EngineCore, ModelLimits
+from flowforge.engine.core import ChunkLogits, EngineCore, ModelLimits
 from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.sampling import logprobs_of
 from flowforge.engine.scheduler import SchedulerLimits
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from flowforge.engine.kv.prefix_tree import Namespace
-    from flowforge.engine.scheduler import StepPlan
+    from flowforge.engine.scheduler import Chunk, StepPlan
     from flowforge.engine.sequence import Sequence, Update
 
 VOCAB_SIZE = 50
@@ -53,7 +54,7 @@ class HistoryRunner:
         self.plans: list[StepPlan] = []
         self.error: Exception | None = None
 
-    def execute(self, plan: StepPlan) -> list[npt.NDArray[np.float32] | None]:
+    def execute(self, plan: StepPlan) -> list[ChunkLogits]:
         """See `StepRunner.execute`."""
         self.plans.append(plan)
         if self.error is not None:
@@ -64,7 +65,15 @@ class HistoryRunner:
                 self.rows[copy.target * page_size + row] = self.rows[copy.source * page_size + row]
         for chunk in plan.chunks:
             self._compute(chunk.sequence, chunk.start, chunk.stop)
-        return [self._logits(chunk.sequence) if chunk.is_last else None for chunk in plan.chunks]
+        return [self._judge(chunk) for chunk in plan.chunks]
+
+    def _judge(self, chunk: Chunk) -> ChunkLogits:
+        tokens = tuple(chunk.sequence.tokens)
+        scored = tuple(
+            logprobs_of(self._logits(tokens[: row + 1]), tokens[row + 1], 0)
+            for row in chunk.scored_rows
+        )
+        return ChunkLogits(self._logits(tokens) if chunk.is_last else None, scored)
 
     def _compute(self, sequence: Sequence, start: int, stop: int) -> None:
         assert sequence.path is not None
@@ -79,9 +88,9 @@ class HistoryRunner:
                 self.num_computed += 1
 
     @staticmethod
-    def _logits(sequence: Sequence) -> npt.NDArray[np.float32]:
+    def _logits(history: tuple[int, ...]) -> npt.NDArray[np.float32]:
         logits = np.zeros(VOCAB_SIZE, dtype=np.float32)
-        logits[next_token(tuple(sequence.tokens))] = 1.0
+        logits[next_token(history)] = 1.0
         return logits
 
 
