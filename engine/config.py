@@ -16,6 +16,7 @@ class EngineConfig:
     kv_bytes, an exact count. max_step_tokens: rows of one forward pass; longer prompts are computed
     in chunks. max_running: sequences in one step. num_threads: torch's CPU threads; None takes the
     cores this process may use. The engine sets it for its own thread at start.
+    is_debug: free pages are filled with NaN, so a wrong read cannot pass for a right one. Slow.
     """
 
     page_size: int = 16
@@ -24,6 +25,7 @@ class EngineConfig:
     max_step_tokens: int = 512
     max_running: int = 64
     num_threads: int | None = None
+    is_debug: bool = False
 
     def __post_init__(self) -> None:
         for name in ("page_size", "max_step_tokens", "max_running"):

@@ -57,7 +57,7 @@ def _make_core(directory: Path, vocab_size: int, config: EngineConfig) -> Engine
     )
     return EngineCore(
         ModelRunner(decoder, store),
-        KvCache(num_pages, config.page_size),
+        KvCache(num_pages, config.page_size, store.poison if config.is_debug else None),
         SchedulerLimits(config.max_step_tokens, config.max_running),
         ModelLimits(
             vocab_size=min(vocab_size, model.vocab_size),

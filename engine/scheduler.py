@@ -2,12 +2,13 @@
 
 There is no prefill phase and no decode phase: a step is a number of tokens for each sequence
 (vLLM's V1 scheduler). Running sequences come first, those that decode before those that prefill;
-then waiting ones are admitted, in order of arrival.
+then waiting ones are admitted, in order of rank.
 
-Progress. The oldest running sequence is never preempted, and a sequence that could not fit an empty
-pool is refused at submission, so the oldest always gets its rows: by eviction, then by releasing
-idle sequences, then by preempting the newest. Admission takes the rows of the whole prompt at once
-and from free, cached and idle pages only, so two prompts never preempt each other chunk by chunk.
+Progress. The first in rank (priority, then age) is never preempted, and a sequence that could not
+fit an empty pool is refused at submission, so the first always gets its rows: by eviction, then by
+releasing idle sequences, then by preempting the last in rank. Admission takes the rows of the whole
+prompt at once and from free, cached and idle pages only, so two prompts never preempt each other
+chunk by chunk.
 The head of the queue is not overtaken when it lacks pages, so nothing starves; only a sequence
 that waits for another's prefix steps aside.
 """
@@ -191,7 +192,7 @@ class Scheduler:
         """
         draft = _Draft(self._limits.max_step_tokens)
         # Decodes before prefills: a long prompt must not make running streams wait.
-        order = sorted(self._running, key=lambda one: (one.num_pending > _DECODE_LEN, one.arrival))
+        order = sorted(self._running, key=lambda one: (one.num_pending > _DECODE_LEN, one.rank))
         for sequence in order:
             if sequence.state is SequenceState.RUNNING and draft.budget > 0:
                 self._plan_running(sequence, draft)
@@ -230,10 +231,10 @@ class Scheduler:
             return
         stop = min(len(sequence.tokens), sequence.num_computed + draft.budget)
         while not self._reserve(sequence, stop):
-            newest = self._running[-1]
-            draft.remove(newest)
-            self._preempt(newest)
-            if newest is sequence:
+            last = self._running[-1]
+            draft.remove(last)
+            self._preempt(last)
+            if last is sequence:
                 return
         draft.add(sequence)
 
@@ -265,7 +266,7 @@ class Scheduler:
             sequence.generation.reused_tokens = sequence.num_computed
         self._waiting.remove(sequence)
         self._running.append(sequence)
-        self._running.sort(key=lambda one: one.arrival)
+        self._running.sort(key=lambda one: one.rank)
         sequence.state = SequenceState.RUNNING
         if sequence.num_pending == 0:
             draft.ready.append(sequence)
@@ -329,7 +330,7 @@ class Scheduler:
     def _enqueue(self, sequence: Sequence) -> None:
         sequence.state = SequenceState.WAITING
         self._waiting.append(sequence)
-        self._waiting.sort(key=lambda one: one.arrival)
+        self._waiting.sort(key=lambda one: one.rank)
 
     def _drop_path(self, sequence: Sequence) -> None:
         if sequence.path is not None:

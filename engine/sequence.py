@@ -102,11 +102,15 @@ class StopCondition(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """How a generation samples and ends. constraint and stop belong to the engine from here on."""
+    """How a generation samples and ends. constraint and stop belong to the engine from here on.
+
+    priority: higher ones are admitted first and preempted last; equal ones in order of arrival.
+    """
 
     params: SamplingParams
     constraint: TokenConstraint | None = None
     stop: StopCondition | None = None
+    priority: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -168,6 +172,12 @@ class Sequence:
     generation: Generation | None = None
     last_logits: npt.NDArray[np.float32] | None = field(default=None, repr=False)
     last_use: int = 0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Order of service: first admitted, last preempted."""
+        priority = 0 if self.generation is None else self.generation.request.priority
+        return -priority, self.arrival
 
     @property
     def num_computed(self) -> int:

@@ -16,7 +16,7 @@ from flowforge.engine.kv.pool import PageId, PagePool
 from flowforge.engine.kv.prefix_tree import Namespace, Node, PrefixTree, Tail
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,18 @@ class KvStatistics:
 
 
 class KvCache:
-    """Owns the pool, the tree and every live path."""
+    """Owns the pool, the tree and every live path. on_free: see `PagePool`."""
 
-    def __init__(self, num_pages: int, page_size: int) -> None:
+    def __init__(
+        self,
+        num_pages: int,
+        page_size: int,
+        on_free: Callable[[list[PageId]], None] | None = None,
+    ) -> None:
         if page_size < 1:
             raise ValueError(f"page_size must be at least 1 token, got {page_size}")
         self.page_size = page_size
-        self._pool = PagePool(num_pages)
+        self._pool = PagePool(num_pages, on_free)
         self._tree = PrefixTree(page_size)
         self._paths: set[KvPath] = set()
         self._peak_held = 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PageId = NewType("PageId", int)
 
@@ -24,14 +27,17 @@ class PagePool:
 
     Adjacent pages are adjacent rows of the KV tensors, so a prefix in one run is read as a view and
     not gathered. The pool knows only free and taken: who took a page is the tree's and the paths'
-    knowledge.
+    knowledge. on_free: told of pages that nobody owns any more, for debugging.
     """
 
-    def __init__(self, num_pages: int) -> None:
+    def __init__(
+        self, num_pages: int, on_free: Callable[[list[PageId]], None] | None = None
+    ) -> None:
         if num_pages < 1:
             raise ValueError(f"num_pages must be at least 1, got {num_pages}")
         self._state = bytearray([_FREE]) * num_pages
         self._num_free = num_pages
+        self._on_free = on_free
 
     @property
     def num_pages(self) -> int:
@@ -66,6 +72,8 @@ class PagePool:
                 raise ValueError(f"page {page} is free already")
             self._state[page] = _FREE
             self._num_free += 1
+        if self._on_free is not None and pages:
+            self._on_free(pages)
 
     def is_free(self, page: PageId) -> bool:
         """Whether nobody owns the page."""

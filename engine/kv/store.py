@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from flowforge.engine.kv.cache import RowCopy
+    from flowforge.engine.kv.pool import PageId
 
 
 class KvStore:
@@ -43,6 +44,12 @@ class KvStore:
             self.rows[..., target : target + copy.num_rows, :] = self.rows[
                 ..., source : source + copy.num_rows, :
             ]
+
+    def poison(self, pages: list[PageId]) -> None:
+        """Fill the rows of free pages with NaN: whoever reads one by mistake gives NaN logits."""
+        for page in pages:
+            start = page * self.page_size
+            self.rows[..., start : start + self.page_size, :] = torch.nan
 
 
 def bytes_per_token(

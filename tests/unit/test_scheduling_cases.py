@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from history_model import Updates, history_core, right_output
 
+from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import (
@@ -20,6 +21,7 @@ from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from flowforge.engine.core import EngineCore
+    from flowforge.engine.sequence import Update
 
 
 class Client:
@@ -392,3 +394,113 @@ def test_the_stand_in_notices_a_row_of_another_text() -> None:
     end = updates[-1]
     assert isinstance(end, GenerationFailed)
     assert isinstance(end.error.__cause__, KeyError)
+
+
+def test_scores_are_those_of_the_model_whatever_is_cached() -> None:
+    """TK-054: as many entries as tokens, equal with and without a cached prefix."""
+    prompt, given = text(33), [7, 8, 9]
+
+    def scores(*, cached: int) -> list[float]:
+        core, _, _ = history_core(page_size=4, max_step_tokens=5)
+        client = Client(core)
+        if cached:
+            client.request([*prompt, *given][:cached], 1)
+            client.run()
+        updates = Updates()
+        core.score(client.open(prompt[:1]), [*prompt[1:], *given], updates)
+        client.run()
+        end = updates[-1]
+        assert isinstance(end, GenerationFinished)
+        return [one.logprob for one in end.scored]
+
+    cold = scores(cached=0)
+
+    assert 32 + 3 == len(cold)
+    assert all(cold == scores(cached=cached) for cached in (4, 17, 32, 36))
+
+
+def test_continuations_are_scored_from_kept_logits_without_computing_the_prefix_again() -> None:
+    core, runner, _ = history_core(page_size=4)
+    client = Client(core)
+    parent = client.open(text(11))
+    core.prefill(parent, Updates())
+    client.run()
+
+    updates = [Updates() for _ in range(3)]
+    for number, sink in enumerate(updates):
+        core.score(client.fork(parent), [20 + number, 5], sink)
+    client.run()
+
+    assert 11 + 3 * 2 == runner.num_computed
+    ends = [sink[-1] for sink in updates]
+    assert [2, 2, 2] == [len(end.scored) for end in ends if isinstance(end, GenerationFinished)]
+
+
+def test_a_constraint_that_raises_ends_its_own_generation_only() -> None:
+    class Broken:
+        is_complete = False
+        is_accepting = False
+
+        def fill_mask(self, out: object) -> None:
+            raise ZeroDivisionError("a defect in the constraint")
+
+        def advance(self, token_id: int) -> None:
+            raise AssertionError("never reached")
+
+        def forced_tokens(self) -> list[int]:
+            return []
+
+        def fork(self) -> Broken:
+            return self
+
+    core, _, kv = history_core()
+    client = Client(core)
+    failed = Updates()
+    params = SamplingParams(max_tokens=4)
+    core.generate(client.open(text(9)), GenerationRequest(params, constraint=Broken()), failed)
+    healthy = client.request(text(9, first=3), 4)
+
+    client.run()
+
+    end = failed[-1]
+    assert isinstance(end, GenerationFailed)
+    assert isinstance(end.error.__cause__, ZeroDivisionError)
+    assert right_output(text(9, first=3), 4) == output(healthy)
+    assert kv.statistics().pages_held > 0
+
+
+def test_a_higher_priority_is_admitted_before_older_requests() -> None:
+    core, _, _ = history_core(max_running=1)
+    client = Client(core)
+    order: list[int] = []
+
+    class Noting(Updates):
+        def __init__(self, priority: int) -> None:
+            super().__init__()
+            self._priority = priority
+
+        def put(self, update: Update) -> None:
+            if isinstance(update, GenerationFinished):
+                order.append(self._priority)
+
+    for priority in (0, 0, 5, 1):
+        request = GenerationRequest(SamplingParams(max_tokens=2), priority=priority)
+        core.generate(client.open(text(6, first=priority)), request, Noting(priority))
+    client.run()
+
+    assert [5, 1, 0, 0] == order
+
+
+def test_free_pages_are_told_to_who_debugs() -> None:
+    freed: list[int] = []
+    kv = KvCache(4, 4, freed.extend)
+    path = kv.open(Namespace())
+    kv.reserve(path, 12)
+    kv.commit(path, text(5))
+
+    kv.release(path)
+    reserved_only = list(freed)
+    kv.drop_cached()
+
+    assert 1 == len(reserved_only)
+    assert {0, 1, 2} == set(freed)
