@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from flowforge.cli import check, models, run
+from flowforge.cli import check, graph, models, run, schema
 
 app = typer.Typer(
     name="flowforge",
@@ -18,6 +18,8 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("check")(check.check)
+app.command("graph")(graph.graph)
+app.command("schema")(schema.schema)
 app.add_typer(models.app, name="models")
 
 

@@ -1,0 +1,299 @@
+"""The workflow file as a JSON Schema, for editors: completion, hints and first errors.
+
+What a schema cannot say (names in scope, types, cycles) stays with `flowforge check`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowforge.language.checker import KEYS, LANGUAGE_VERSION
+from flowforge.language.common_keys import COMMON_KEYS
+from flowforge.language.steps import VERBS
+from flowforge.language.types import TYPE_WORDS
+
+if TYPE_CHECKING:
+    from flowforge.language.program import JsonValue
+
+    Schema = dict[str, JsonValue]
+
+_NAME = r"^[^\W\d][\w-]*$"
+_DURATION = r"^\s*([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+\s*$"
+
+
+def editor_schema() -> dict[str, JsonValue]:
+    """A JSON Schema (2020-12) that every workflow satisfies which `check` accepts."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "FlowForge workflow",
+        "type": "object",
+        "required": ["flowforge", "name", "steps"],
+        "additionalProperties": False,
+        "properties": {key: _TOP_KEYS[key] for key in KEYS},
+        "$defs": {
+            **_DEFINITIONS,
+            "step": {
+                "type": "object",
+                "oneOf": [{"$ref": f"#/$defs/{verb}"} for verb in VERBS],
+            },
+            **{verb: _step_schema(verb) for verb in VERBS},
+        },
+    }
+
+
+def _step_schema(verb: str) -> Schema:
+    keys = (*VERBS[verb].keys, *COMMON_KEYS)
+    properties: Schema = {key: _STEP_KEYS[key] for key in keys}
+    required: list[JsonValue] = [verb, *_REQUIRED.get(verb, ())]
+    return {
+        "title": f"{verb} step",
+        "description": _VERB_SUMMARIES[verb],
+        "type": "object",
+        "required": required,
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def _ref(name: str, description: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}", "description": description}
+
+
+def _integer(least: int, description: str) -> Schema:
+    return {"type": "integer", "minimum": least, "description": description}
+
+
+def _words(description: str, *words: str) -> Schema:
+    return {"enum": [*words], "description": description}
+
+
+def _strings(description: str) -> Schema:
+    item: Schema = {"type": ["string", "number", "boolean"]}
+    return {"type": "array", "items": item, "minItems": 1, "description": description}
+
+
+def _named(value: JsonValue, description: str) -> Schema:
+    return {"type": "object", "additionalProperties": value, "description": description}
+
+
+_VALUE: Schema = {"$ref": "#/$defs/value"}
+_STEP: Schema = {"$ref": "#/$defs/step"}
+_VERB_SUMMARIES = {
+    "gen": "The model writes.",
+    "call": "The orchestrator runs a tool.",
+    "for": "A block once per item of a list; results in item order.",
+    "loop": "A block again and again, with named values carried from round to round.",
+    "if": "One of two blocks.",
+    "switch": "The block for a value.",
+    "parallel": "Named branches at once.",
+    "run": "Another workflow as one step.",
+    "ask": "A person answers.",
+    "set": "A value, computed.",
+}
+_REQUIRED: dict[str, tuple[str, ...]] = {
+    "for": ("do",),
+    "loop": ("max", "do", "next"),
+    "if": ("then",),
+    "switch": ("cases",),
+}
+_TOP_KEYS: dict[str, Schema] = {
+    "flowforge": {"const": LANGUAGE_VERSION, "description": "The version of the language."},
+    "name": {"type": ["string", "number"], "description": "The name of the workflow."},
+    "types": _named({"type": "object"}, "JSON Schemas by name."),
+    "inputs": _named({"$ref": "#/$defs/type"}, "Values that the caller gives."),
+    "tools": _named({"$ref": "#/$defs/tool"}, "Tools that steps may call."),
+    "defaults": {
+        "type": "object",
+        "additionalProperties": False,
+        "description": "What holds for every step that does not say it itself.",
+        "properties": {
+            "gen": {"type": "object"},
+            "retry": {"$ref": "#/$defs/retry"},
+            "timeout": {"$ref": "#/$defs/duration"},
+            "model": {"type": "string"},
+        },
+    },
+    "steps": _ref("steps", "The steps, by name; they start as soon as what they use is there."),
+    "outputs": _named(_VALUE, "The results, by name."),
+}
+_STEP_KEYS: dict[str, Schema] = {
+    "gen": _ref("gen_options", "Options of the answer; nothing at all means free text."),
+    "from": {"type": "string", "description": "The step whose conversation is continued."},
+    "system": _ref("text", "The system prompt of a new conversation."),
+    "user": _ref("text", "What is said to the model."),
+    "turns": {
+        "description": "What is said before: a list of turns, or an expression that gives one.",
+        "anyOf": [
+            {"type": "string"},
+            {"type": "array", "items": {"$ref": "#/$defs/turn"}},
+        ],
+    },
+    "prefill": _ref("text", "How the answer begins."),
+    "model": {"type": "string", "description": "The model that writes."},
+    "call": {"type": "string", "description": "The name of the tool."},
+    "with": _named(_VALUE, "Arguments by name."),
+    "for": {"type": "string", "description": "VARIABLE in LIST"},
+    "limit": _integer(1, "How many items run at a time."),
+    "join": _ref("join", "How the branches' values become one."),
+    "do": _ref("steps", "The steps to repeat."),
+    "yield": {"$ref": "#/$defs/value", "description": "What the block's value is."},
+    "loop": _named(_VALUE, "The carried values before the first round."),
+    "until": _ref("condition", "Asked after a round: true ends the loop."),
+    "while": _ref("condition", "Asked before a round: false ends the loop."),
+    "max": _integer(1, "How many rounds there are at most."),
+    "on_max": _words("What follows when 'max' rounds were not enough.", "keep", "fail"),
+    "next": _named(_VALUE, "The carried values after a round."),
+    "if": _ref("condition", "The condition."),
+    "then": _ref("block", "What runs when the condition holds."),
+    "else": _ref("block", "What runs when it does not."),
+    "switch": _ref("condition", "The value that decides."),
+    "cases": _named({"$ref": "#/$defs/block"}, "Blocks by value."),
+    "default": _ref("block", "What runs for every other value."),
+    "parallel": {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {"anyOf": [_STEP, {"$ref": "#/$defs/explicit_block"}]},
+        "description": "Branches by name.",
+    },
+    "run": {"type": "string", "description": "The workflow's file, relative to this one."},
+    "ask": _ref("text", "The question."),
+    "choices": _strings("The answers that are allowed."),
+    "show": {"$ref": "#/$defs/value", "description": "A value to show with the question."},
+    "on_timeout": _ref("text", "The answer after 'timeout' without one."),
+    "set": {"$ref": "#/$defs/value", "description": "The value."},
+    "when": _ref("condition", "False skips the step, whose value is then null."),
+    "after": {
+        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+        "description": "Steps that come first although nothing of theirs is used.",
+    },
+    "timeout": _ref("duration", "How long one try may take."),
+    "retry": _ref("retry", "How often the step is tried, and how long it waits."),
+    "catch": _ref("catch", "What the value is when the step has failed."),
+    "finally": _ref("block", "What runs once the step is over, however it ended."),
+    "priority": {"type": "integer", "description": "Higher goes first."},
+}
+_SAMPLING: Schema = {
+    "max_tokens": _integer(1, "How many tokens the answer has at most."),
+    "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    "top_k": _integer(1, "How many tokens are considered."),
+    "seed": _integer(0, "The same seed gives the same answer."),
+    "stop": {"anyOf": [{"type": "string"}, _strings("Texts that end the answer.")]},
+}
+_FORMS: Schema = {
+    "json": _ref("type", "The answer is JSON of this type."),
+    "choice": _strings("The answer is one of these texts."),
+    "regex": {"type": "string", "description": "The whole answer matches."},
+}
+_DEFINITIONS: Schema = {
+    "value": {"description": "Any value; texts in it may hold ${ … }."},
+    "text": {"type": ["string", "number", "boolean"]},
+    "condition": {"type": ["string", "boolean"]},
+    "duration": {"type": "string", "pattern": _DURATION},
+    "type": {"anyOf": [{"type": "string", "examples": [*TYPE_WORDS]}, {"type": "object"}]},
+    "steps": {
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": {"pattern": _NAME},
+        "additionalProperties": _STEP,
+    },
+    "explicit_block": {
+        "type": "object",
+        "required": ["do"],
+        "additionalProperties": False,
+        "properties": {"do": {"$ref": "#/$defs/steps"}, "yield": _VALUE},
+    },
+    "block": {
+        "if": {"type": "object", "required": ["do"]},
+        "then": {"$ref": "#/$defs/explicit_block"},
+        "else": {"$ref": "#/$defs/steps"},
+    },
+    "gen_options": {
+        "type": ["object", "null"],
+        "additionalProperties": False,
+        "properties": {
+            **_SAMPLING,
+            **_FORMS,
+            "n": _integer(1, "How many samples are taken."),
+            "pick": {
+                "description": "Which sample counts.",
+                "anyOf": [{"enum": ["majority", "all"]}, {"$ref": "#/$defs/best"}],
+            },
+        },
+    },
+    "turn": {
+        "type": "object",
+        "additionalProperties": False,
+        "minProperties": 1,
+        "properties": {
+            "user": {"$ref": "#/$defs/text"},
+            "assistant": {"$ref": "#/$defs/text"},
+            "gen": {
+                "type": ["object", "null"],
+                "additionalProperties": False,
+                "properties": {**_SAMPLING, **_FORMS},
+            },
+            "as": {"type": "string"},
+        },
+    },
+    "best": {
+        "type": "object",
+        "required": ["best"],
+        "additionalProperties": False,
+        "properties": {"best": {"type": "string"}},
+    },
+    "join": {
+        "anyOf": [
+            {"enum": ["all", "settle", "first", "vote"]},
+            {
+                "type": "object",
+                "required": ["quorum"],
+                "additionalProperties": False,
+                "properties": {"quorum": _integer(1, "How many have to succeed.")},
+            },
+            {"$ref": "#/$defs/best"},
+        ],
+    },
+    "retry": {
+        "anyOf": [
+            _integer(1, "How many tries there are in all."),
+            {
+                "type": "object",
+                "required": ["attempts"],
+                "additionalProperties": False,
+                "properties": {
+                    "attempts": _integer(1, "How many tries there are in all."),
+                    "backoff": {"$ref": "#/$defs/duration"},
+                    "factor": {"type": "number", "minimum": 1},
+                    "max": {"$ref": "#/$defs/duration"},
+                    "jitter": {"enum": ["full", "none"]},
+                },
+            },
+        ],
+    },
+    "catch": {
+        "type": "object",
+        "additionalProperties": False,
+        "oneOf": [{"required": ["do"]}, {"required": ["else"]}],
+        "properties": {
+            "as": {"type": "string", "description": "The name of the error; 'error' without it."},
+            "codes": _strings("Only errors whose code begins with one of these."),
+            "do": {"$ref": "#/$defs/steps"},
+            "yield": _VALUE,
+            "else": _VALUE,
+        },
+    },
+    "tool": {
+        "type": "object",
+        "required": ["python"],
+        "additionalProperties": False,
+        "properties": {
+            "python": {"type": "string", "description": "module:function"},
+            "effect": _words("What the tool does to the world.", "read", "idempotent", "write"),
+            "timeout": {"$ref": "#/$defs/duration"},
+            "concurrency": _integer(1, "How many calls run at a time."),
+            "parameters": {"$ref": "#/$defs/type"},
+            "returns": {"$ref": "#/$defs/type"},
+        },
+    },
+}
