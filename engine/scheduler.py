@@ -207,13 +207,10 @@ class Scheduler:
             self._kv.commit(sequence.path, sequence.tokens[chunk.start : chunk.stop])
 
     def abandon(self, plan: StepPlan) -> None:
-        """The step failed: what its sequences held may be half written, so none of it is kept.
-
-        The paths' committed rows are sound and stay cached; the sequences become idle.
-        """
+        """The step failed: its sequences become idle, and keep no page that it may have written."""
         for sequence in [*(chunk.sequence for chunk in plan.chunks), *plan.ready]:
             self.stop(sequence)
-            self._drop_path(sequence)
+            self._discard_path(sequence)
 
     def statistics(self) -> SchedulerStatistics:
         """A snapshot."""
@@ -258,6 +255,9 @@ class Scheduler:
             path = sequence.path = self._kv.open(sequence.namespace)
         copy = self._kv.advance(path, sequence.tokens, limit)
         if not self._reserve(sequence, len(sequence.tokens)):
+            # A copy that will not be carried out must leave no page that claims its rows.
+            if copy is not None:
+                self._discard_path(sequence)
             self._drop_path(sequence)
             return False
         if copy is not None:
@@ -331,6 +331,11 @@ class Scheduler:
         sequence.state = SequenceState.WAITING
         self._waiting.append(sequence)
         self._waiting.sort(key=lambda one: one.rank)
+
+    def _discard_path(self, sequence: Sequence) -> None:
+        if sequence.path is not None:
+            self._kv.discard(sequence.path)
+        self._drop_path(sequence)
 
     def _drop_path(self, sequence: Sequence) -> None:
         if sequence.path is not None:

@@ -234,17 +234,24 @@ class KvCache:
         """
         if path.is_released:
             return
-        path.is_released = True
-        self._paths.remove(path)
         self._give_back_reserved(path)
         if path.tail is not None:
-            useless = self._tree.cache_tail(path.tail)
-            self._pool.release(useless)
-        # Leaves first: a parent is pushed for eviction only when its children are.
-        for node in reversed(path.nodes):
-            self._tree.let_go(node)
-        path.nodes, path.private, path.extents, path.tail = [], [], [], None
-        path.num_tokens = 0
+            self._pool.release(self._tree.cache_tail(path.tail))
+        self._end(path)
+
+    def discard(self, path: KvPath) -> None:
+        """`release` a path whose partly filled page may not be what it says, and free that page.
+
+        For a `RowCopy` that was not carried out, and after a forward pass that failed: full pages
+        were committed when they were written, and stay. Idempotent.
+        """
+        if path.is_released:
+            return
+        if path.tail is not None:
+            self._tree.detach(path.tail)
+            path.tail = None
+        self._give_back_reserved(path)
+        self._end(path)
 
     def drop_cached(self) -> int:
         """Evict everything that no path holds; returns the number of pages freed."""
@@ -293,6 +300,15 @@ class KvCache:
     def __repr__(self) -> str:
         held, cached = self._num_held(), self._tree.num_cached
         return f"KvCache(held={held} cached={cached} free={self._pool.num_free}/{self.num_pages})"
+
+    def _end(self, path: KvPath) -> None:
+        path.is_released = True
+        self._paths.remove(path)
+        # Leaves first: a parent is pushed for eviction only when its children are.
+        for node in reversed(path.nodes):
+            self._tree.let_go(node)
+        path.nodes, path.private, path.extents, path.tail = [], [], [], None
+        path.num_tokens = 0
 
     def _check_path(self, path: KvPath) -> None:
         pages = [node.page for node in path.nodes] + list(path.private)

@@ -69,6 +69,17 @@ class KvCacheMachine(RuleBasedStateMachine):
         branch.tokens = wanted[:reached]
         self._append(branch, wanted[reached:])
 
+    @rule(target=branches, branch=consumes(branches), more=TOKENS)
+    def give_up_before_the_copy_is_carried_out(self, branch: Branch, more: list[int]) -> Branch:
+        """What a failed admission or forward pass does."""
+        if not branch.path.is_released:
+            wanted = branch.tokens + more
+            self.kv.advance(branch.path, wanted, len(wanted))
+            self.kv.discard(branch.path)
+            self.kv.discard(branch.path)
+            self.live = [other for other in self.live if other is not branch]
+        return branch
+
     @rule(branch=branches, token=st.integers(0, 2))
     def decode(self, branch: Branch, token: int) -> None:
         if not branch.path.is_released:

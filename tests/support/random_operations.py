@@ -1,0 +1,184 @@
+"""Random operations on the engine core, with everything checked after each.
+
+Opens, prompts, generates, forks, aborts, truncates and closes sequences of few token ids in a pool
+that is far too small, over `history_model`, which fails at the first row that is not of its
+reader's own text.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+from history_model import Updates, history_core, right_output
+
+from flowforge.engine.kv.prefix_tree import Namespace
+from flowforge.engine.sampling import SamplingParams
+from flowforge.engine.sequence import (
+    GenerationFinished,
+    GenerationRequest,
+    SequenceId,
+    TokensArrived,
+)
+from flowforge.errors import EngineError
+
+NUM_PAGES = 24
+PAGE_SIZE = 4
+MOST_SEQUENCES = 12
+SALTS = ("", "", "a")
+
+
+@dataclass(eq=False)
+class Known:
+    """What the driver knows of a sequence; updates: of the generation under way or just ended."""
+
+    id: SequenceId
+    tokens: list[int]
+    updates: Updates
+    max_tokens: int = 0
+
+    @property
+    def output(self) -> list[int]:
+        """All tokens of the generation that arrived."""
+        arrived = [update for update in self.updates if isinstance(update, TokensArrived)]
+        return [token for update in arrived for token in update.token_ids]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a generation is under way."""
+        return self.max_tokens > 0 and not any(
+            isinstance(update, GenerationFinished) for update in self.updates
+        )
+
+
+class Driver:
+    """Does one random operation after another and checks everything after each."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.core, self.runner, self.kv = history_core(
+            num_pages=NUM_PAGES, page_size=PAGE_SIZE, max_step_tokens=9, max_running=5
+        )
+        self.live: list[Known] = []
+        self.counts: Counter[str] = Counter()
+        self._last_id = 0
+
+    def run(self, num_operations: int) -> None:
+        """Do that many operations, then end everything and look for what is still held."""
+        operations = [self.open, self.fork, self.generate, self.append, self.abort]
+        operations += [self.truncate, self.close, self.step, self.step, self.step]
+        for _ in range(num_operations):
+            operation = self.random.choice(operations)
+            operation()
+            self.counts[operation.__name__] += 1
+            self.core.check_invariants()
+            self.runner.plans.clear()
+        while self.core.has_work:
+            self.core.step()
+        for known in list(self.live):
+            self._check(known)
+            self.core.close(known.id)
+        assert self.kv.statistics().pages_held == 0, "pages are held after the end"
+
+    def open(self) -> None:
+        """A new sequence with a short prompt."""
+        if len(self.live) < MOST_SEQUENCES:
+            known = self._known(self._prompt())
+            self.core.open(known.id, Namespace(salt=self.random.choice(SALTS)))
+            self.core.append(known.id, known.tokens)
+
+    def fork(self) -> None:
+        """A fork of any sequence, also of a generating one."""
+        parent = self._any()
+        if parent is not None and len(self.live) < MOST_SEQUENCES:
+            child = self._known([*parent.tokens, *parent.output])
+            assert self.core.fork(parent.id, child.id) == child.tokens
+
+    def generate(self) -> None:
+        """Generation or scoring; what cannot fit must be refused."""
+        known = self._idle()
+        if known is None:
+            return
+        updates, max_tokens = Updates(), self.random.randint(1, 16)
+        request = GenerationRequest(
+            SamplingParams(max_tokens=max_tokens), priority=self.random.randint(0, 2)
+        )
+        try:
+            self.core.generate(known.id, request, updates)
+        except EngineError:
+            assert len(known.tokens) + max_tokens > self.core.capacity
+            self.counts["refused"] += 1
+        else:
+            known.updates, known.max_tokens = updates, max_tokens
+
+    def append(self) -> None:
+        """More prompt for an idle sequence."""
+        known = self._idle()
+        if known is not None and len(known.tokens) < NUM_PAGES * PAGE_SIZE:
+            more = self._prompt()
+            self.core.append(known.id, more)
+            known.tokens += more
+
+    def abort(self) -> None:
+        """Stop a generation in the middle."""
+        known = self._any()
+        if known is not None:
+            self.core.abort(known.id)
+            self._check(known)
+            self._settle(known)
+
+    def truncate(self) -> None:
+        """Forget the last few tokens of an idle sequence."""
+        known = self._idle()
+        if known is not None:
+            keep = max(1, len(known.tokens) - self.random.randint(0, 9))
+            self.core.truncate(known.id, keep)
+            del known.tokens[keep:]
+
+    def close(self) -> None:
+        """End a sequence in any state."""
+        known = self._any()
+        if known is not None:
+            self._check(known)
+            self.core.close(known.id)
+            self.live.remove(known)
+
+    def step(self) -> None:
+        """One step of the engine."""
+        self.core.step()
+
+    def _check(self, known: Known) -> None:
+        if known.max_tokens == 0:
+            return
+        right = right_output(known.tokens, known.max_tokens)
+        output = known.output
+        assert right[: len(output)] == output, f"sequence {known.id} got another text"
+        for update in known.updates:
+            if not isinstance(update, TokensArrived):
+                assert isinstance(update, GenerationFinished), f"sequence {known.id}: {update}"
+                assert right == output, f"sequence {known.id} lost tokens"
+
+    def _settle(self, known: Known) -> None:
+        known.tokens += known.output
+        known.updates, known.max_tokens = Updates(), 0
+
+    def _idle(self) -> Known | None:
+        known = self._any()
+        if known is None or known.is_busy:
+            return None
+        self._check(known)
+        self._settle(known)
+        return known
+
+    def _any(self) -> Known | None:
+        return self.random.choice(self.live) if self.live else None
+
+    def _known(self, tokens: list[int]) -> Known:
+        self._last_id += 1
+        known = Known(SequenceId(self._last_id), tokens, Updates())
+        self.live.append(known)
+        return known
+
+    def _prompt(self) -> list[int]:
+        return [self.random.randint(1, 2) for _ in range(self.random.randint(1, 18))]
