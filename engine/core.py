@@ -199,6 +199,14 @@ class EngineCore:
             raise
         generation.scoring = Scoring(start, num_top, scored)
 
+    def expect_use(self, sequence_id: SequenceId, num_steps: float) -> None:
+        """Say in how many steps of its holder's program a sequence is needed again.
+
+        Under pressure idle sequences lose their pages in this order, the farthest first; unknown
+        (infinity) is farther than all. It changes what is computed again, never a result.
+        """
+        self._sequence(sequence_id).next_use = num_steps
+
     def abort(self, sequence_id: SequenceId) -> None:
         """Stop a generation before the next step; the sequence is idle with the tokens it has."""
         sequence = self._sequence(sequence_id)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from flowforge.engine.engine_thread import EngineThread
 from flowforge.engine.handle import EngineSequence
 from flowforge.engine.kv.prefix_tree import Namespace
+from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ class Engine:
 
     def __init__(self, make_core: Callable[[], EngineCore]) -> None:
         self._thread = EngineThread(make_core)
+        self._saved: dict[str, EngineSequence] = {}
 
     async def __aenter__(self) -> Self:
         await self._thread.start()
@@ -57,6 +59,26 @@ class Engine:
         sequence.append(token_ids)
         return sequence
 
+    async def save(self, name: str, sequence: EngineSequence) -> None:
+        """Keep a fork of a sequence under a name; replaces what the name stood for.
+
+        Saved prefixes are idle sequences: held while pages last, computed again after that.
+        """
+        previous = self._saved.get(name)
+        self._saved[name] = await sequence.fork()
+        if previous is not None:
+            await previous.close()
+
+    async def restore(self, name: str) -> EngineSequence:
+        """A new sequence that goes on from a saved prefix. Raises EngineError EN207."""
+        return await self._saved_sequence(name).fork()
+
+    async def forget(self, name: str) -> None:
+        """Let a saved prefix go. Raises EngineError EN207."""
+        saved = self._saved_sequence(name)
+        del self._saved[name]
+        await saved.close()
+
     def statistics(self) -> EngineStatistics:
         """As of the last step; cheap, from any thread. Raises EngineError EN206 before start."""
         return self._thread.statistics()
@@ -68,3 +90,10 @@ class Engine:
     async def check_invariants(self) -> None:
         """AssertionError if the page bookkeeping is broken. Slow: for tests and doubt."""
         await self._thread.ask(lambda core: core.check_invariants())
+
+    def _saved_sequence(self, name: str) -> EngineSequence:
+        saved = self._saved.get(name)
+        if saved is None:
+            known = ", ".join(sorted(self._saved)) or "none"
+            raise EngineError("EN207", f"no prefix is saved as {name!r}; saved are: {known}")
+        return saved

@@ -67,6 +67,11 @@ class EngineSequence:
             if self._thread.is_running:
                 self._thread.post(lambda core: core.truncate(self._id, num_tokens))
 
+    def expect_use(self, num_steps: float) -> None:
+        """Say in how many steps this sequence is needed again; see `EngineCore.expect_use`."""
+        self._require_open()
+        self._thread.post(lambda core: core.expect_use(self._id, num_steps))
+
     async def fork(self) -> EngineSequence:
         """A second sequence with the same tokens, sharing their KV copy-on-write.
 

@@ -314,10 +314,13 @@ class Scheduler:
         return True
 
     def _next_to_lose_its_path(self, asking: Sequence) -> Sequence | None:
-        """Idle ones first, the longest unused before; then who waits, the newest before."""
+        """Idle ones first, as far as known those needed last; then who waits, the newest before.
+
+        Steps to the next use as the order of eviction: KVFlow (arXiv 2507.07400).
+        """
         idle = [one for one in self._idle if one.path is not None]
         if idle:
-            return min(idle, key=lambda one: one.last_use)
+            return max(idle, key=lambda one: (one.next_use, -one.last_use))
         waiting = (one for one in reversed(self._waiting) if one.path is not None)
         return next((one for one in waiting if one is not asking), None)
 

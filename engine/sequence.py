@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING, Literal, NewType, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ class Sequence:
 
     tokens: prompt and output, in order; a forked or preempted sequence keeps them all. path: the KV
     of the first `num_computed` tokens, or None when nothing is held. last_logits: float32
-    [vocab_size] behind the last token, only while all tokens are computed.
+    [vocab_size] behind the last token, only while all tokens are computed. next_use: steps until
+    its holder will need it again, as far as known; who is needed last loses its pages first.
     """
 
     id: SequenceId
@@ -172,6 +174,7 @@ class Sequence:
     generation: Generation | None = None
     last_logits: npt.NDArray[np.float32] | None = field(default=None, repr=False)
     last_use: int = 0
+    next_use: float = inf
 
     @property
     def rank(self) -> tuple[int, int]:

@@ -225,3 +225,37 @@ async def test_eos_ends_a_text_unless_it_is_ignored() -> None:
 
     assert EOS == tokens[-1]
     assert 30 == len(ignoring)
+
+
+async def test_a_saved_prefix_is_restored_without_computing_it_again() -> None:
+    async with engine() as running:
+        sequence = running.open(PROMPT)
+        await sequence.prefill()
+        await running.save("opening", sequence)
+        await sequence.close()
+
+        restored = await running.restore("opening")
+        assert right_output(PROMPT, 4) == await output(restored, 4)
+        assert len(PROMPT) == (await running.settle()).prefilled_tokens
+
+        await restored.close()
+        await running.forget("opening")
+        assert (await running.settle()).kv.pages_held == 0
+        with pytest.raises(EngineError, match="no prefix is saved as 'opening'; saved are: none"):
+            await running.restore("opening")
+
+
+async def test_who_is_needed_soon_keeps_its_pages_longest() -> None:
+    """A pool for two prefixes and a half; the third request must push one out."""
+    prompts = [[n, *PROMPT, n] for n in (1, 2)]
+    async with engine(num_pages=8, page_size=4) as running:
+        held = [running.open(prompt) for prompt in prompts]
+        for sequence, num_steps in zip(held, (1, 9), strict=True):
+            await sequence.prefill()
+            sequence.expect_use(num_steps)
+        await output(running.open([9, 9, 9, 9, 9, 9, 9, 9, 9]), 4)
+        before = (await running.settle()).prefilled_tokens
+
+        await output(held[0], 1)
+
+        assert 0 == (await running.settle()).prefilled_tokens - before

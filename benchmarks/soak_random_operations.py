@@ -1,6 +1,6 @@
 """Random operations on the engine core, far more than a test run can afford.
 
-    python benchmarks/random_operations.py [--operations 1000000] [--seed 1]
+    python benchmarks/soak_random_operations.py [--operations 1000000] [--seed 1]
 
 See tests/support/random_operations.py for what is done and checked. Prints what happened; a
 violation ends in an AssertionError. Runs that were made are listed in benchmarks/README.md.
