@@ -17,7 +17,6 @@ from flowforge.backends.protocol import (
     BackendStatistics,
     GenerateRequest,
     GenerationDone,
-    JsonValue,
     Sampling,
     TextDelta,
     Usage,
@@ -29,10 +28,11 @@ from flowforge.engine.sequence import GenerationFinished, GenerationRequest
 from flowforge.engine.text.chat_template import ChatTemplate, Message
 from flowforge.engine.text.detokenizer import IncrementalDetokenizer
 from flowforge.engine.text.tokenizer import Tokenizer
-from flowforge.grammars import Vocabulary, compile_json_schema
+from flowforge.errors import WorkflowError
+from flowforge.grammars import Vocabulary, compile_choice, compile_json_schema, compile_regex
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from flowforge.engine.config import EngineConfig
@@ -107,27 +107,44 @@ class EngineBackend:
             pages_peak=statistics.kv.pages_peak_held,
         )
 
-    async def constraint(
-        self, schema: Mapping[str, JsonValue] | bool | None
-    ) -> TokenConstraint | None:
-        """A fresh constraint for one generation; compiled in a worker thread at first use."""
-        if schema is None:
+    async def constraint(self, request: GenerateRequest) -> TokenConstraint | None:
+        """A fresh constraint for one generation; compiled in a worker thread at first use.
+
+        Raises WorkflowError when a constraint cannot be used, or does not allow the prefill.
+        """
+        if request.json_schema is None and request.choice is None and request.regex is None:
             return None
-        key = json.dumps(schema)
+        key = json.dumps([request.json_schema, request.choice, request.regex])
         compiled = self._compiled.get(key)
         if compiled is None:
-            compiled = await anyio.to_thread.run_sync(self._compile, schema)
+            compiled = await anyio.to_thread.run_sync(self._compile, request)
             self._compiled[key] = compiled
-        return compiled.start()
+        constraint = compiled.start()
+        for token_id in self.tokenizer.encode(request.prefill):
+            try:
+                constraint.advance(token_id)
+            except ValueError as error:
+                raise WorkflowError(
+                    "WF416",
+                    f"the prefill {request.prefill[:60]!r} of {request.label!r} is no beginning of "
+                    "what its constraint allows",
+                    help="change the one or the other; JSON is written without white space",
+                ) from error
+        return constraint
 
-    def _compile(self, schema: Mapping[str, JsonValue] | bool) -> CompiledConstraint:
+    def _compile(self, request: GenerateRequest) -> CompiledConstraint:
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(
                 self.tokenizer.tokenizer_json,
                 eos_ids=self.tokenizer.eos_ids,
                 vocab_size=self.engine.vocab_size,
             )
-        return compile_json_schema(schema, self._vocabulary)
+        if request.choice is not None:
+            return compile_choice(request.choice, self._vocabulary)
+        if request.regex is not None:
+            return compile_regex(request.regex, self._vocabulary)
+        assert request.json_schema is not None
+        return compile_json_schema(request.json_schema, self._vocabulary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +156,9 @@ class _History:
 
     def with_user(self, text: str) -> _History:
         return _History((*self.messages, Message("user", text)), self.num_seen)
+
+    def with_example(self, text: str) -> _History:
+        return _History((*self.messages, Message("assistant", text)), self.num_seen)
 
     def with_assistant(self, text: str) -> _History:
         messages = (*self.messages, Message("assistant", text))
@@ -161,6 +181,10 @@ class EngineConversation:
         """See `Conversation.add_user`."""
         self._history = self._history.with_user(text)
 
+    def add_assistant(self, text: str) -> None:
+        """See `Conversation.add_assistant`."""
+        self._history = self._history.with_example(text)
+
     async def fork(self) -> EngineConversation:
         """See `Conversation.fork`."""
         return EngineConversation(self._backend, await self._sequence.fork(), self._history)
@@ -174,15 +198,18 @@ class EngineConversation:
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
         """See `Conversation.generate`."""
         started_at = time.monotonic()
-        constraint = await self._backend.constraint(request.json_schema)
+        constraint = await self._backend.constraint(request)
         before = len(self._sequence.tokens)
         self._sequence.append(self._rest_of_prompt())
+        self._sequence.append(self._backend.tokenizer.encode(request.prefill))
         prompt_len = len(self._sequence.tokens)
         detokenizer = IncrementalDetokenizer(self._backend.tokenizer, request.sampling.stop)
         finished: GenerationFinished | None = None
         is_whole = False
-        text = ""
+        text = request.prefill
         try:
+            if text:
+                yield TextDelta(text, 0)
             updates = self._sequence.generate(self._engine_request(request, constraint))
             async with aclosing(updates):
                 async for update in updates:

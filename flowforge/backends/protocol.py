@@ -34,14 +34,20 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One turn for the model to write. json_schema: the text must be JSON valid under it.
+    """One turn for the model to write.
 
+    json_schema: the text must be JSON valid under it. choice: it must be exactly one of these.
+    regex: all of it must match. At most one of the three is given.
+    prefill: how the text begins; the model goes on from there, and the result includes it.
     label: who asks, for example the step path 'explore[1]/draft'; a backend may show it in
     messages and a script answers by it, but it never changes what a model writes.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
     json_schema: Mapping[str, JsonValue] | bool | None = None
+    choice: tuple[str, ...] | None = None
+    regex: str | None = None
+    prefill: str = ""
     label: str = ""
 
 
@@ -92,6 +98,10 @@ class Conversation(Protocol):
 
     def add_user(self, text: str) -> None:
         """Append a user turn. `text` is content: it never becomes a control token."""
+        ...
+
+    def add_assistant(self, text: str) -> None:
+        """Append an assistant turn that no model wrote, as in an example; content like a user's."""
         ...
 
     def generate(

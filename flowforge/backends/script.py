@@ -2,9 +2,10 @@
 
     ScriptBackend({"angles": '["cost", "range"]', "explore[*]/draft": "a draft"})
 
-A request is answered by its label, the step path: the exact key first, then the first key that
-matches with `*` for any run of characters. A list of answers is used up one by one. Tokens are
-words; prompts are counted as a backend with a perfect prefix cache would count them.
+A request is answered by its label, the step path, as `labels.matching_key` says: the exact key
+first, then the first that matches with `*` for any run of characters; later tries and samples also
+go by the path of their step. A list of answers is used up one by one. Tokens are words; prompts
+are counted as a backend with a perfect prefix cache would count them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 import anyio.lowlevel
 
+from flowforge.backends.labels import matching_key
 from flowforge.backends.prefix_trie import PrefixTrie
 from flowforge.backends.protocol import (
     BackendStatistics,
@@ -135,12 +137,9 @@ class _Desk:
         return ScriptedAnswer(answer) if isinstance(answer, str) else answer
 
     def _key(self, label: str) -> str:
-        if label in self._answers:
-            return label
-        for key in self._answers:
-            pattern = ".*".join(re.escape(part) for part in key.split("*"))
-            if "*" in key and re.fullmatch(pattern, label, re.DOTALL):
-                return key
+        key = matching_key(self._answers, label)
+        if key is not None:
+            return key
         known = ", ".join(repr(key) for key in self._answers) or "nothing"
         raise WorkflowError(
             "WF521",
@@ -179,28 +178,35 @@ class _ScriptConversation:
         self._require_open()
         self._turns = (*self._turns, ("user", text))
 
+    def add_assistant(self, text: str) -> None:
+        self._require_open()
+        self._turns = (*self._turns, ("assistant", text))
+
     async def generate(
         self, request: GenerateRequest
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
         self._require_open()
         desk = self._desk
         prompt = "".join(f"<{role}> {content} </{role}> " for role, content in self._turns)
-        text = "\n".join(f"{role}: {content}" for role, content in self._turns)
-        desk.prompts.append(RecordedPrompt(request.label, text, request))
+        asked = "\n".join(f"{role}: {content}" for role, content in self._turns)
+        desk.prompts.append(RecordedPrompt(request.label, asked, request))
         answer = desk.answer(request.label)
         if answer.gate is not None:
             await answer.gate.wait()
+        if request.prefill:
+            yield TextDelta(request.prefill, 0)
         for token in _TOKEN.findall(answer.text):
             await anyio.lowlevel.checkpoint()
             yield TextDelta(token, 1)
         await anyio.lowlevel.checkpoint()
         if answer.error is not None:
             raise answer.error
-        prompt_ids = desk.token_ids(prompt + "<assistant> ")
+        prompt_ids = desk.token_ids(prompt + "<assistant> ") + desk.token_ids(request.prefill)
         output_ids = desk.token_ids(answer.text)
         usage = desk.account(prompt_ids, output_ids)
-        self._turns = (*self._turns, ("assistant", answer.text))
-        yield GenerationDone(answer.text, answer.finish_reason, usage, prompt_ids, output_ids)
+        text = request.prefill + answer.text
+        self._turns = (*self._turns, ("assistant", text))
+        yield GenerationDone(text, answer.finish_reason, usage, prompt_ids, output_ids)
 
     async def fork(self) -> Conversation:
         self._require_open()

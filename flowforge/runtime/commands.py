@@ -1,34 +1,70 @@
-"""What passes between the core, which decides, and the shell, which acts."""
+"""What passes between the core, which decides, and the shell, which acts.
+
+A *work* is what the shell does for a step beside the core: a generation, a tool call, a question.
+Each has a path of its own, which is also that of its conversation, and ends with exactly one
+report: `Answered`, `Returned`, `Failed` or `Stopped`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowforge.backends.protocol import GenerateRequest, GenerationDone
     from flowforge.errors import FlowForgeError
-    from flowforge.language.program import JsonValue
+    from flowforge.language.program import JsonValue, ToolSpec
     from flowforge.runtime.events import Fact
     from flowforge.runtime.state import Failure
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """One turn whose text is given."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartGeneration:
-    """Fork the conversation of path `continues`, or open one, and let the model write."""
+    """Append the turns `said` to the conversation of `path` and let the model write.
+
+    continues: None opens that conversation with `system`; another path forks that one; `path`
+    itself goes on with the conversation that is there.
+    """
 
     path: str
     continues: str | None
     system: str | None
-    user: str | None
+    said: tuple[Said, ...]
     request: GenerateRequest
 
 
 @dataclass(frozen=True, slots=True)
-class StopGeneration:
-    """Cancel the generation of `path`; its end is reported as `Stopped` or what it came to."""
+class StartCall:
+    """Run a tool with these arguments."""
+
+    path: str
+    tool: ToolSpec
+    arguments: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class StartQuestion:
+    """Ask a person. choices: empty where any text will do. show: a value to put before them."""
+
+    path: str
+    prompt: str
+    choices: tuple[str, ...]
+    show: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Cancel the work of `path`; its end is reported as `Stopped` or what it came to."""
 
     path: str
 
@@ -40,7 +76,30 @@ class ReleaseConversation:
     path: str
 
 
-Command: TypeAlias = StartGeneration | StopGeneration | ReleaseConversation
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Report `TimerFired` after `delay_s` seconds."""
+
+    timer: str
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopTimer:
+    """The timer is not needed any more; a report that is on its way does no harm."""
+
+    timer: str
+
+
+Command: TypeAlias = (
+    StartGeneration
+    | StartCall
+    | StartQuestion
+    | Stop
+    | ReleaseConversation
+    | StartTimer
+    | StopTimer
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +123,16 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """The tool of `path` returned, or the person answered."""
+
+    path: str
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
-    """The generation of `path` failed."""
+    """The work of `path` failed."""
 
     path: str
     error: FlowForgeError
@@ -73,9 +140,16 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The generation of `path` was cancelled."""
+    """The work of `path` was cancelled."""
 
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """The time of a timer has come."""
+
+    timer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +157,7 @@ class CancelRun:
     """Somebody wants the run to end."""
 
 
-Report: TypeAlias = Begin | Opened | Answered | Failed | Stopped | CancelRun
+Report: TypeAlias = Begin | Opened | Answered | Returned | Failed | Stopped | TimerFired | CancelRun
 
 
 @dataclass(frozen=True, slots=True)

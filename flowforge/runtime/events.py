@@ -1,7 +1,12 @@
 """The facts of a run, in order: what the terminal, JSON lines, recorders and tests all read.
 
 Every event is frozen and numbered; a stream starts with `RunStarted` and always ends with exactly
-one of `RunFinished`, `RunFailed` and `RunCancelled`. Paths name step instances: `explore[1]/draft`.
+one of `RunFinished`, `RunFailed` and `RunCancelled`.
+
+Paths name step instances: `explore[1]/draft` is step `draft` in branch 1 of `explore`. The second
+try of a step is `draft#2`. Each sample of a `gen` with n > 1 starts and ends as `draft[0]`,
+`draft[1]` … inside `draft`. Every `StepStarted` has exactly one end: `StepFinished`, `StepFailed`,
+`StepCancelled` or `StepRetried`.
 """
 
 from __future__ import annotations
@@ -17,10 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The first event. inputs: as given, defaults filled in."""
+    """The first event. inputs: as given, defaults filled in.
+
+    seed: the same seed, inputs and answers give the same run.
+    """
 
     workflow: str
     inputs: Mapping[str, JsonValue]
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +42,29 @@ class StepStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class StepSkipped:
+    """A step never starts and its value is null: its `when` is false, or what it continues was."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepText:
     """Text a `gen` step wrote since its last `StepText`."""
 
     path: str
     text: str
     num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepAsked:
+    """A step waits for a person. choices: empty where any text will do."""
+
+    path: str
+    prompt: str
+    choices: tuple[str, ...] = ()
+    show: JsonValue = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +88,33 @@ class StepFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class StepRetried:
+    """A try of a step failed; the next one, `next_path`, starts after `delay_s`.
+
+    One that is cancelled before it starts has a `StepCancelled` and no `StepStarted`.
+    """
+
+    path: str
+    code: str
+    message: str
+    help: str | None
+    next_path: str
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepCaught:
+    """A step's last try failed and its `catch` takes over; the step's end is still to come."""
+
+    path: str
+    code: str
+    message: str
+    help: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepCancelled:
-    """A step instance was stopped before its end because something else failed or the run was."""
+    """A step instance was stopped before its end: something else failed, won or was cancelled."""
 
     path: str
 
@@ -107,9 +158,13 @@ class RunCancelled:
 Fact: TypeAlias = (
     RunStarted
     | StepStarted
+    | StepSkipped
     | StepText
+    | StepAsked
     | StepFinished
     | StepFailed
+    | StepRetried
+    | StepCaught
     | StepCancelled
     | RunFinished
     | RunFailed

@@ -8,12 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flowforge.language.program import Block, Run
 from flowforge.runtime.verbs import rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from flowforge.language.program import Block, Step
+    from flowforge.language.program import Program, Step
+
+CATCH = "/catch"
+FINALLY = "/finally"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +25,14 @@ class StepNode:
     """One step of a block.
 
     dependents: siblings that need this step. continues: names, own scope or outer, whose
-    conversation this step or a step inside its bodies may fork. body: the graph of its block.
+    conversation this step or a step inside its bodies may fork. bodies: graphs of the blocks of
+    its verb, and of its `catch` and `finally`, by key.
     """
 
     step: Step
     dependents: tuple[str, ...]
     continues: frozenset[str]
-    body: BlockGraph | None
+    bodies: Mapping[str, BlockGraph]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +53,38 @@ def graph_of(steps: Mapping[str, Step]) -> BlockGraph:
     )
 
 
+def programs_of(program: Program) -> Iterator[Program]:
+    """The program, and every program that a step of it runs, however deep."""
+    yield program
+    for step in all_steps(program.steps):
+        if isinstance(step.verb, Run):
+            yield from programs_of(step.verb.program)
+
+
+def all_steps(steps: Mapping[str, Step]) -> Iterator[Step]:
+    """The steps of a block and of every block inside it, but not those of other programs."""
+    for step in steps.values():
+        yield step
+        if not isinstance(step.verb, Run):
+            for _, body in _bodies(step):
+                yield from all_steps(body)
+
+
 def _node_of(step: Step, dependents: tuple[str, ...]) -> StepNode:
-    rules = rules_of(step.verb)
-    block: Block | None = rules.body(step.verb)
-    body = None if block is None else graph_of(block.steps)
-    return StepNode(step, dependents, rules.continues(step.verb) | _free_names(body), body)
+    bodies = {key: graph_of(steps) for key, steps in _bodies(step)}
+    free = frozenset[str]().union(*map(_free_names, bodies.values()))
+    return StepNode(step, dependents, rules_of(step.verb).continues(step.verb) | free, bodies)
 
 
-def _free_names(body: BlockGraph | None) -> frozenset[str]:
+def _bodies(step: Step) -> Iterator[tuple[str, Mapping[str, Step]]]:
+    yield from rules_of(step.verb).bodies(step.verb).items()
+    if step.catch is not None and isinstance(step.catch.body, Block):
+        yield CATCH, step.catch.body.steps
+    if step.finally_block is not None:
+        yield FINALLY, step.finally_block.steps
+
+
+def _free_names(body: BlockGraph) -> frozenset[str]:
     """Conversations the steps of a body continue and do not start themselves."""
-    if body is None:
-        return frozenset()
     used = frozenset[str]().union(*(node.continues for node in body.nodes.values()))
     return used - body.nodes.keys()

@@ -5,12 +5,14 @@
             ...
         outputs = await run.result()
 
-Leaving the block cancels what is still running and returns when every conversation is closed.
+Leaving the block cancels what is still running and returns when every conversation is closed and
+every `finally` is done. So does a cancel of the host, which the run is shielded from until then.
 """
 
 from __future__ import annotations
 
-import time
+import math
+import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, assert_never
 
@@ -19,6 +21,7 @@ import anyio
 from flowforge.backends.protocol import BackendStatistics, GenerationDone, TextDelta
 from flowforge.errors import FlowForgeError, InternalError
 from flowforge.runtime.accounting import AccountBook
+from flowforge.runtime.clock import MonotonicClock
 from flowforge.runtime.commands import (
     Answered,
     Begin,
@@ -28,29 +31,41 @@ from flowforge.runtime.commands import (
     Failed,
     Opened,
     ReleaseConversation,
+    Returned,
+    StartCall,
     StartGeneration,
-    StopGeneration,
+    StartQuestion,
+    StartTimer,
+    Stop,
     Stopped,
+    StopTimer,
     Succeeded,
+    TimerFired,
 )
 from flowforge.runtime.core import advance, new_state
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, StepFailed, StepText
+from flowforge.runtime.graph import programs_of
+from flowforge.runtime.people import nobody
 from flowforge.runtime.state import Failure
 from flowforge.runtime.stream import MAX_WAITING, EventStream
+from flowforge.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from anyio.abc import TaskGroup
 
     from flowforge.backends.protocol import Backend, Conversation
     from flowforge.language.program import JsonValue, Program
+    from flowforge.runtime.clock import Clock
     from flowforge.runtime.commands import Command, Outcome, Report
+    from flowforge.runtime.people import Asker
+    from flowforge.runtime.state import RunState
     from flowforge.runtime.stream import EventReader
     from flowforge.runtime.verbs.rules import Validator
 
-_MAX_REPORTS = 64
-"""Reports that may wait for the core; a generation that ends meanwhile waits to say so."""
+_SEED_BITS = 48
+"""Of a seed that nobody gave: short enough to be typed again, and exact in every JSON reader."""
 
 
 class RunFailedError(FlowForgeError):
@@ -110,15 +125,22 @@ async def start(
     inputs: Mapping[str, JsonValue],
     backend: Backend,
     *,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Clock | None = None,
     validate: Validator | None = None,
+    seed: int | None = None,
+    asker: Asker | None = None,
 ) -> AsyncGenerator[Run]:
     """Start a run, which goes on beside the block.
 
-    inputs: complete and valid, as `resolve_inputs` gives them. clock: seconds, never backwards.
-    validate: parses and validates answers under a JSON Schema; `grammars.validate_json` if None.
+    inputs: complete and valid, as `resolve_inputs` gives them. validate: parses and validates
+    answers under a JSON Schema; `grammars.validate_json` if None. seed: of everything random in the
+    run; one is drawn and told by `RunStarted` if None. asker: who answers `ask`; nobody if None.
+    Raises ToolError TL1xx when a tool of the program cannot be loaded; nothing has run then.
     """
-    shell = _Shell(program, inputs, backend, clock, validate or _validate_json)
+    run_seed = secrets.randbits(_SEED_BITS) if seed is None else seed
+    state = new_state(program, inputs, validate or _validate_json, seed=run_seed)
+    toolbox = Toolbox(programs_of(program))
+    shell = _Shell(state, backend, clock or MonotonicClock(), asker or nobody, toolbox)
     body_error: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(shell.drive)
@@ -140,45 +162,47 @@ def _validate_json(text: str, schema: Mapping[str, JsonValue]) -> JsonValue:
 
 
 class _Shell:
-    """Owns the conversations and tasks of one run."""
+    """Owns the conversations, works and timers of one run."""
 
     def __init__(
-        self,
-        program: Program,
-        inputs: Mapping[str, JsonValue],
-        backend: Backend,
-        clock: Callable[[], float],
-        validate: Validator,
+        self, state: RunState, backend: Backend, clock: Clock, asker: Asker, toolbox: Toolbox
     ) -> None:
-        self.stream = EventStream(clock)
+        self.stream = EventStream(clock.now)
         self.ended = anyio.Event()
         self.cancel_requested = anyio.Event()
         self.outcome: Outcome | None = None
         self._backend = backend
-        self._state = new_state(program, inputs, validate)
+        self._state = state
+        self._clock = clock
+        self._asker = asker
+        self._toolbox = toolbox
         self._book = AccountBook()
         self._conversations: dict[str, Conversation] = {}
         self._close_failures: list[Failure] = []
         self._scopes: dict[str, anyio.CancelScope] = {}
-        self._send, self._receive = anyio.create_memory_object_stream["Report"](_MAX_REPORTS)
+        # Bounded by what is in flight: a work reports twice at most, a timer once.
+        self._send, self._receive = anyio.create_memory_object_stream["Report"](math.inf)
 
     async def drive(self) -> None:
         """Run to the end; whatever happens, conversations are closed and the stream is ended."""
+        with self._send, self._receive:
+            async with anyio.create_task_group() as watching:
+                watching.start_soon(self._watch_for_cancel)
+                # A host that is cancelled still waits for memory to come back and for `finally`.
+                with anyio.CancelScope(shield=True):
+                    await self._run_to_the_end()
+                watching.cancel_scope.cancel()
+
+    async def _run_to_the_end(self) -> None:
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch_for_cancel)
                 try:
                     await self._decide(tasks)
                 except Exception as error:
                     self.outcome = Broken((Failure("run", _as_flowforge_error(error)),))
-                tasks.cancel_scope.cancel()
+                    tasks.cancel_scope.cancel()
         finally:
-            self._send.close()
-            self._receive.close()
-            if self.outcome is None:
-                self._wind_down()
-            with anyio.CancelScope(shield=True):
-                await self._close_all()
+            await self._close_all()
             self._end()
 
     # -- deciding ---------------------------------------------------------------------------------
@@ -198,52 +222,68 @@ class _Shell:
 
     def _act(self, command: Command, tasks: TaskGroup) -> None:
         match command:
-            case StartGeneration():
-                self._scopes[command.path] = anyio.CancelScope()
-                tasks.start_soon(self._generate, command)
-            case StopGeneration(path):
+            case StartGeneration(path):
+                self._start(path, lambda: self._answer(command), tasks)
+            case StartCall(path):
+                self._start(path, lambda: self._call(command), tasks)
+            case StartQuestion(path):
+                self._start(path, lambda: self._ask(command), tasks)
+            case StartTimer(timer, delay_s):
+                self._scopes[timer] = anyio.CancelScope()
+                tasks.start_soon(self._count_down, timer, delay_s)
+            case Stop(key) | StopTimer(key):
                 # It may have ended already, with its report still on the way.
-                if path in self._scopes:
-                    self._scopes[path].cancel()
+                if key in self._scopes:
+                    self._scopes[key].cancel()
             case ReleaseConversation(path):
                 tasks.start_soon(self._close, path)
             case _:
                 assert_never(command)
 
     async def _watch_for_cancel(self) -> None:
-        await self.cancel_requested.wait()
-        await self._send.send(CancelRun())
-
-    def _wind_down(self) -> None:
-        """The host was cancelled and took the tasks along: tell the core, which tells readers."""
-        reports: list[Report] = [CancelRun(), *map(Stopped, sorted(self._state.in_flight))]
-        for report in reports:
-            decision = advance(self._state, report)
-            for fact in decision.facts:
-                self.stream.emit(fact)
-            self.outcome = decision.outcome
+        try:
+            await self.cancel_requested.wait()
+        finally:
+            self._send.send_nowait(CancelRun())
 
     # -- acting -----------------------------------------------------------------------------------
 
-    async def _generate(self, command: StartGeneration) -> None:
-        report: Report = Stopped(command.path)
-        with self._scopes[command.path]:
-            try:
-                report = Answered(command.path, await self._answer(command))
-            except Exception as error:
-                report = Failed(command.path, _as_flowforge_error(error))
-        del self._scopes[command.path]
-        await self._send.send(report)
+    def _start(self, path: str, act: Callable[[], Awaitable[Report]], tasks: TaskGroup) -> None:
+        self._scopes[path] = anyio.CancelScope()
+        tasks.start_soon(self._work, path, act)
 
-    async def _answer(self, command: StartGeneration) -> GenerationDone:
-        if command.continues is None:
-            conversation = await self._backend.open(system=command.system)
-        else:
-            conversation = await self._conversations[command.continues].fork()
-        self._conversations[command.path] = conversation
-        await self._send.send(Opened(command.path))
-        if command.user is not None:
-            conversation.add_user(command.user)
+    async def _work(self, path: str, act: Callable[[], Awaitable[Report]]) -> None:
+        report: Report = Stopped(path)
+        with self._scopes[path]:
+            try:
+                report = await act()
+            except Exception as error:
+                report = Failed(path, _as_flowforge_error(error))
+        del self._scopes[path]
+        self._send.send_nowait(report)
+
+    async def _count_down(self, timer: str, delay_s: float) -> None:
+        with self._scopes[timer] as scope:
+            await self._clock.sleep(delay_s)
+            self._send.send_nowait(TimerFired(timer))
+        if self._scopes.get(timer) is scope:
+            del self._scopes[timer]
+
+    async def _call(self, command: StartCall) -> Report:
+        return Returned(
+            command.path, await self._toolbox.call(command.tool, command.arguments, command.path)
+        )
+
+    async def _ask(self, command: StartQuestion) -> Report:
+        return Returned(command.path, await self._asker(command))
+
+    async def _answer(self, command: StartGeneration) -> Report:
+        conversation = await self._conversation(command)
+        for turn in command.said:
+            if turn.role == "user":
+                conversation.add_user(turn.text)
+            else:
+                conversation.add_assistant(turn.text)
         items = conversation.generate(command.request)
         done: GenerationDone | None = None
         try:
@@ -260,7 +300,19 @@ class _Shell:
                 "IN507", f"backend {self._backend.name!r} ended a generation without its result"
             )
         self._book.enter(done)
-        return done
+        return Answered(command.path, done)
+
+    async def _conversation(self, command: StartGeneration) -> Conversation:
+        path, continues = command.path, command.continues
+        if continues == path:
+            return self._conversations[path]
+        if continues is None:
+            conversation = await self._backend.open(system=command.system)
+        else:
+            conversation = await self._conversations[continues].fork()
+        self._conversations[path] = conversation
+        self._send.send_nowait(Opened(path))
+        return conversation
 
     async def _close(self, path: str) -> None:
         conversation = self._conversations.pop(path, None)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from flowforge.errors import FlowForgeError, InternalError
 
 if TYPE_CHECKING:
-    from flowforge.language.program import JsonValue, Program
+    from flowforge.language.program import JsonValue, Program, ToolSpec
     from flowforge.runtime.graph import BlockGraph, StepNode
-    from flowforge.runtime.verbs.rules import Validator
+    from flowforge.runtime.verbs.rules import Finish, Validator, WorkKey
 
 
 class Status(StrEnum):
@@ -29,10 +29,11 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-Move: TypeAlias = Literal["start", "finish", "fail", "cancel"]
+Move: TypeAlias = Literal["start", "skip", "finish", "fail", "cancel"]
 
 TRANSITIONS: Mapping[tuple[Status, Move], Status] = {
     (Status.WAITING, "start"): Status.RUNNING,
+    (Status.WAITING, "skip"): Status.FINISHED,
     (Status.WAITING, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "finish"): Status.FINISHED,
     (Status.RUNNING, "fail"): Status.FAILED,
@@ -40,30 +41,56 @@ TRANSITIONS: Mapping[tuple[Status, Move], Status] = {
 }
 
 
+class Stage(StrEnum):
+    """What a running step is at: a try, the wait before the next, its `catch`, its `finally`."""
+
+    TRY = "try"
+    BACKOFF = "backoff"
+    CATCH = "catch"
+    FINALLY = "finally"
+
+
 class Phase(StrEnum):
-    """Where the run stands: in `failing` and `cancelling` nothing new starts."""
+    """Where the run stands."""
 
     RUNNING = "running"
-    FAILING = "failing"
     CANCELLING = "cancelling"
     ENDED = "ended"
 
 
-class Hold(StrEnum):
-    """Whether a step instance has a conversation open."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed step instance and why."""
 
-    NONE = "none"
-    OPEN = "open"
-    RELEASED = "released"
+    path: str
+    error: FlowForgeError
+
+
+@dataclass(frozen=True, slots=True)
+class Fails:
+    """A step's verdict. error: its own; None where the failures of its branches say it all."""
+
+    error: FlowForgeError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancels:
+    """A step's verdict: somebody outside wants it gone."""
+
+
+Verdict: TypeAlias = "Finish | Fails | Cancels"
 
 
 @dataclass(slots=True, eq=False)
 class StepState:
     """One step instance.
 
-    num_awaited: siblings whose value it still waits for. num_claims: instances that may still fork
-    its conversation. has_claims: whether it may itself still fork the ones it continues.
-    branch_values: values of the branches that are done, by branch index.
+    num_awaited: siblings whose value it still waits for. attempt: the number of its try, from 1.
+    works, scopes: what runs for it. verdict: what it comes to once nothing runs for it any more.
+    failures: of branches of this try. pending: the verdict that its `finally` delays.
+    conversations: open ones of its works. conversation: the one that may be continued.
+    num_claims: instances that may still fork its conversation. has_claims: whether it may itself
+    still fork those it continues. num_forking: forks on their way.
     """
 
     path: str
@@ -71,12 +98,39 @@ class StepState:
     scope: ScopeState
     num_awaited: int
     status: Status = Status.WAITING
-    hold: Hold = Hold.NONE
+    stage: Stage = Stage.TRY
+    attempt: int = 0
+    memory: object = None
+    works: set[str] = field(default_factory=set[str])
+    scopes: dict[str, ScopeState] = field(default_factory=dict["str", "ScopeState"])
+    timers: set[str] = field(default_factory=set[str])
+    verdict: Verdict | None = None
+    pending: Verdict | None = None
+    is_cancelled: bool = False
+    failures: list[Failure] = field(default_factory=list[Failure])
+    conversations: set[str] = field(default_factory=set[str])
+    conversation: str | None = None
     num_claims: int = 0
     has_claims: bool = True
-    memory: object = None
-    branch_values: dict[int, JsonValue] = field(default_factory=dict["int", "JsonValue"])
+    has_all_branches: bool = False
+    num_forking: int = 0
     value: JsonValue = None
+
+    @property
+    def attempt_path(self) -> str:
+        """The path of this try: `draft`, then `draft#2`."""
+        return self.path if self.attempt <= 1 else f"{self.path}#{self.attempt}"
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something still runs for it."""
+        return bool(self.works or self.scopes)
+
+    @property
+    def may_fork_again(self) -> bool:
+        """Whether a later stage may fork what this try has forked."""
+        step = self.node.step
+        return step.retry is not None or step.catch is not None or step.finally_block is not None
 
     def move(self, move: Move) -> None:
         """Change the status as the table says."""
@@ -90,20 +144,26 @@ class StepState:
 
 @dataclass(slots=True, eq=False)
 class ScopeState(Mapping[str, "JsonValue"]):
-    """One lexical scope: the whole program, or one branch of a step. As a mapping: names to values.
+    """One lexical scope: a whole program, or one branch of a step. As a mapping: names to values.
 
-    owner: the step whose branch this is; None for the program. variables: loop variables, and
-    `inputs` at the top.
+    outer: None for a program, which sees no names but its own. owner: the step whose branch this
+    is; None at the top. variables: loop variables and the like, and `inputs` of a program.
+    tools: of the program that the scope belongs to. is_stopping: nothing new starts in it.
     """
 
+    key: str
     prefix: str
     graph: BlockGraph
     variables: Mapping[str, JsonValue]
+    tools: Mapping[str, ToolSpec]
     outer: ScopeState | None = None
     owner: StepState | None = None
-    index: int = 0
     steps: dict[str, StepState] = field(default_factory=dict["str", "StepState"])
     num_unfinished: int = 0
+    num_running: int = 0
+    is_stopping: bool = False
+    is_closed: bool = False
+    failures: list[Failure] = field(default_factory=list[Failure])
 
     def __getitem__(self, name: str) -> JsonValue:
         """The value of a name here or in an outer scope; KeyError while a step has none."""
@@ -127,6 +187,11 @@ class ScopeState(Mapping[str, "JsonValue"]):
         """How many names have a value."""
         return sum(1 for _ in self)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing runs in it and nothing will."""
+        return self.num_running == 0 and (self.is_stopping or self.num_unfinished == 0)
+
     def find_step(self, name: str) -> StepState:
         """The instance a name means here."""
         scope: ScopeState | None = self
@@ -138,32 +203,46 @@ class ScopeState(Mapping[str, "JsonValue"]):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """One failed step instance and why."""
+class Work:
+    """What runs in the shell: for which step, as which of its works."""
 
-    path: str
-    error: FlowForgeError
+    step: StepState
+    key: WorkKey
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """What is to be done for a step when a time has come."""
+
+    step: StepState
+    purpose: Literal["timeout", "backoff", "wait", "finally"]
 
 
 @dataclass(slots=True, eq=False)
 class RunState:
     """All of a run.
 
-    top: the program's own scope, once begun. steps: the instances of open scopes, by path.
-    in_flight: paths that generate.
+    seed: what every random choice of the run is derived from. top: the program's own scope, once
+    begun. steps: the instances of open scopes, by path. works, timers: what is in flight, by path
+    of the work and by timer. num_queued: steps that were ready so far, to start them in order.
     """
 
     program: Program
     graph: BlockGraph
     inputs: Mapping[str, JsonValue]
     validate: Validator
+    seed: int
     phase: Phase = Phase.RUNNING
     top: ScopeState | None = None
     steps: dict[str, StepState] = field(default_factory=dict["str", "StepState"])
-    in_flight: set[str] = field(default_factory=set["str"])
-    failures: list[Failure] = field(default_factory=list["Failure"])
+    works: dict[str, Work] = field(default_factory=dict["str", "Work"])
+    timers: dict[str, Timer] = field(default_factory=dict["str", "Timer"])
+    ready: list[tuple[int, int, StepState]] = field(
+        default_factory=list["tuple[int, int, StepState]"]
+    )
+    num_queued: int = 0
 
     @property
     def open_paths(self) -> tuple[str, ...]:
-        """Paths of the instances whose conversation is open; nothing after a run."""
-        return tuple(path for path, step in self.steps.items() if step.hold is Hold.OPEN)
+        """Conversations that are open, by path; nothing after a run."""
+        return tuple(path for step in self.steps.values() for path in sorted(step.conversations))

@@ -16,6 +16,7 @@ from flowforge.language.expressions import Expression
 from flowforge.language.program import Block, ForEach, Gen, Output, Program, SamplingSpec, Step
 from flowforge.language.templates import Template
 from flowforge.language.types import AnyType
+from flowforge.runtime.clock import MonotonicClock
 from flowforge.runtime.event_json import event_as_json
 from flowforge.runtime.events import (
     RunCancelled,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from flowforge.runtime.run import Run
 
 HERE = Location("analyst.yaml", 1, 1)
+SEED = 5
 ANSWERS: dict[str, Answer] = {
     "angles": '["cost", "range", "law"]',
     "explore[0]/draft": "cost matters",
@@ -103,12 +105,14 @@ def validate(text: str, schema: Mapping[str, JsonValue]) -> JsonValue:
     return value
 
 
-def zero() -> float:
-    return 0.0
+class StillClock(MonotonicClock):
+    def now(self) -> float:
+        return 0.0
 
 
 def begin(backend: ScriptBackend, limit: int | None = None) -> AbstractAsyncContextManager[Run]:
-    return start(analyst(limit), {"topic": "bicycles"}, backend, clock=zero, validate=validate)
+    inputs: dict[str, JsonValue] = {"topic": "bicycles"}
+    return start(analyst(limit), inputs, backend, clock=StillClock(), validate=validate, seed=SEED)
 
 
 async def all_events(run: Run) -> list[Event]:
@@ -323,6 +327,7 @@ async def test_every_event_is_a_json_object() -> None:
         "event": "run_started",
         "workflow": "analyst",
         "inputs": {"topic": "bicycles"},
+        "seed": SEED,
     } == first
     assert ("run_finished", {"report": "all of it matters"}) == (last["event"], last["outputs"])
 
@@ -398,6 +403,9 @@ class StickyConversation:
 
     def add_user(self, text: str) -> None:
         self._inner.add_user(text)
+
+    def add_assistant(self, text: str) -> None:
+        self._inner.add_assistant(text)
 
     def generate(
         self, request: GenerateRequest

@@ -152,10 +152,10 @@ def set_(name: str, value: str, *needs: str, **keys: Any) -> Step:
 
 
 def call(
-    name: str, tool: str, *needs: str, keys: Mapping[str, Any] | None = None, **a: str
+    name: str, tool: str, *needs: str, keys: Mapping[str, Any] | None = None, **given: str
 ) -> Step:
-    """A `call`. a: arguments as texts of expressions."""
-    arguments = {key: expr(text) for key, text in a.items()}
+    """A `call`. given: arguments as texts of expressions."""
+    arguments = {key: expr(text) for key, text in given.items()}
     return step(name, Call(tool, arguments), *needs, **(keys or {}))
 
 

@@ -3,14 +3,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from programs import block, for_each, gen, never, program
 
 from flowforge.backends.protocol import GenerationDone, Usage
-from flowforge.errors import InternalError, Location
-from flowforge.language.expression_nodes import Constant, ItemOf, Name
-from flowforge.language.expressions import Expression
-from flowforge.language.program import Block, ForEach, Gen, Output, Program, SamplingSpec, Step
-from flowforge.language.templates import Template
-from flowforge.language.types import AnyType
+from flowforge.errors import InternalError
+from flowforge.language.program import SamplingSpec
 from flowforge.runtime.commands import (
     Answered,
     Begin,
@@ -19,6 +16,7 @@ from flowforge.runtime.commands import (
     Decision,
     Opened,
     ReleaseConversation,
+    Said,
     StartGeneration,
     Stopped,
     Succeeded,
@@ -27,38 +25,12 @@ from flowforge.runtime.core import advance, new_state
 from flowforge.runtime.state import TRANSITIONS, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowforge.language.expression_nodes import Node
-    from flowforge.language.program import JsonValue
+    from flowforge.language.program import Step
     from flowforge.runtime.state import RunState
 
-HERE = Location("test.yaml", 1, 1)
 
-
-def expression(node: Node) -> Expression:
-    return Expression("…", node, AnyType(), frozenset(), HERE)
-
-
-def name(word: str) -> Node:
-    return Name(0, 0, word)
-
-
-def gen(step_name: str, user: str | Node = "go", *needs: str, from_step: str | None = None) -> Step:
-    part = user if isinstance(user, str) else expression(user)
-    verb = Gen(from_step, None, Template((part,), HERE), SamplingSpec(max_tokens=7), None)
-    return Step(step_name, verb, frozenset(needs), AnyType(), HERE)
-
-
-def state_of(*steps: Step, output: Node | None = None) -> RunState:
-    node = Constant(0, 0, "done") if output is None else output
-    outputs = {"out": Output("out", expression(node), HERE)}
-    program = Program("p", "test.yaml", {}, {step.name: step for step in steps}, outputs)
-    return new_state(program, {"topic": "x"}, never)
-
-
-def never(text: str, schema: Mapping[str, JsonValue]) -> JsonValue:
-    raise AssertionError(f"validated {text!r} under {schema}")
+def state_of(*steps: Step, output: str = "1") -> RunState:
+    return new_state(program(*steps, out=output), {"topic": "x"}, never)
 
 
 def answered(path: str, text: str = "ok") -> Answered:
@@ -70,13 +42,15 @@ def started(decision: Decision) -> list[str]:
 
 
 def test_steps_that_wait_for_nobody_start_together_in_file_order() -> None:
-    state = state_of(gen("b"), gen("a"), gen("c", "go", "a"))
+    state = state_of(gen("b"), gen("a"), gen("c", "a"))
 
     assert ["b", "a"] == started(advance(state, Begin()))
 
 
 def test_a_step_starts_with_the_last_value_it_needs() -> None:
-    state = state_of(gen("a"), gen("b"), gen("c", name("a"), "a", "b"))
+    state = state_of(
+        gen("a"), gen("b"), gen("c", "a", "b", user="${ a }", sampling=SamplingSpec(max_tokens=7))
+    )
     advance(state, Begin())
 
     assert [] == started(advance(state, answered("a", "text")))
@@ -85,7 +59,7 @@ def test_a_step_starts_with_the_last_value_it_needs() -> None:
     assert ["c"] == started(decision)
     command = decision.commands[-1]
     assert isinstance(command, StartGeneration)
-    assert "text" == command.user
+    assert (Said("user", "text"),) == command.said
     assert (7, "c") == (command.request.sampling.max_tokens, command.request.label)
 
 
@@ -97,7 +71,7 @@ def test_a_conversation_that_nobody_continues_is_released_with_its_step() -> Non
 
 
 def test_a_conversation_is_held_until_the_fork_is_there_and_not_longer() -> None:
-    state = state_of(gen("a"), gen("b", "go", "a", from_step="a"))
+    state = state_of(gen("a"), gen("b", "a", from_step="a"))
     advance(state, Begin())
     advance(state, Opened("a"))
 
@@ -106,7 +80,7 @@ def test_a_conversation_is_held_until_the_fork_is_there_and_not_longer() -> None
 
 
 def test_a_value_that_cannot_be_rendered_fails_its_step() -> None:
-    state = state_of(gen("a", Constant(0, 0, None)))
+    state = state_of(gen("a", user="${ null }"))
 
     outcome = advance(state, Begin()).outcome
 
@@ -115,9 +89,7 @@ def test_a_value_that_cannot_be_rendered_fails_its_step() -> None:
 
 
 def test_a_loop_over_a_text_fails_and_says_what_it_got() -> None:
-    body = Block({"inner": gen("inner")}, expression(name("inner")))
-    loop = ForEach("x", expression(Constant(0, 0, "text")), None, body)
-    state = state_of(Step("loop", loop, frozenset(), AnyType(), HERE))
+    state = state_of(for_each("loop", '"text"', block(gen("inner"))))
 
     outcome = advance(state, Begin()).outcome
 
@@ -127,8 +99,7 @@ def test_a_loop_over_a_text_fails_and_says_what_it_got() -> None:
 
 
 def test_an_output_that_cannot_be_computed_is_a_failure_with_its_name() -> None:
-    item = ItemOf(0, 0, name("a"), Constant(0, 0, 5))
-    state = state_of(gen("a"), output=item)
+    state = state_of(gen("a"), output="a[5]")
     advance(state, Begin())
 
     outcome = advance(state, answered("a")).outcome
@@ -138,7 +109,7 @@ def test_an_output_that_cannot_be_computed_is_a_failure_with_its_name() -> None:
 
 
 def test_a_program_without_steps_has_its_outputs_at_once() -> None:
-    assert Succeeded({"out": "done"}) == advance(state_of(), Begin()).outcome
+    assert Succeeded({"out": 1}) == advance(state_of(), Begin()).outcome
 
 
 def test_reports_after_the_end_change_nothing() -> None:
@@ -150,12 +121,12 @@ def test_reports_after_the_end_change_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("report", "code"),
-    [(answered("nobody"), "IN505"), (Stopped("b"), "IN505"), (Opened("nobody"), "IN504")],
+    [(answered("nobody"), "IN505"), (Stopped("b"), "IN505"), (Opened("nobody"), "IN505")],
 )
 def test_a_report_that_contradicts_the_state_is_our_fault(
     report: Answered | Stopped | Opened, code: str
 ) -> None:
-    state = state_of(gen("a"), gen("b", "go", "a"))
+    state = state_of(gen("a"), gen("b", "a"))
     advance(state, Begin())
 
     with pytest.raises(InternalError) as caught:

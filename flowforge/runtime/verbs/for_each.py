@@ -1,42 +1,48 @@
-"""`for`: a block once per item, results in item order, at most `limit` items at a time."""
+"""`for`: a block once per item, at most `limit` items at a time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flowforge.errors import InternalError, WorkflowError
-from flowforge.runtime.verbs.rules import Finish, OpenBranch, Reaction
+from flowforge.errors import WorkflowError
+from flowforge.language.json_values import kind_of_value
+from flowforge.language.program import All, ForEach
+from flowforge.runtime.joins import join_branches, picks_one
+from flowforge.runtime.verbs.branches import end_of_branch
+from flowforge.runtime.verbs.rules import Finish, OpenBranch, Reaction, VerbRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flowforge.backends.protocol import GenerationDone
-    from flowforge.language.program import Block, ForEach, JsonValue
-    from flowforge.runtime.verbs.rules import StepContext
+    from flowforge.language.program import JsonValue, Step
+    from flowforge.runtime.joins import End
+    from flowforge.runtime.verbs.rules import BranchEnd, StepContext
+
+_BODY = "do"
 
 
 @dataclass(frozen=True, slots=True)
 class ForEachMemory:
-    """The items, and how many of them have been opened as branches."""
+    """The items, how many of them have been opened as branches, and how branches ended."""
 
     items: tuple[JsonValue, ...]
     num_opened: int
+    ends: Mapping[int, End]
 
 
-class ForEachRules:
-    """Opens items in order as room becomes free; an empty list gives [] at once."""
+class ForEachRules(VerbRules[ForEach]):
+    """Opens items in order as room becomes free; results stay in item order."""
 
     word = "for"
 
-    def body(self, verb: ForEach) -> Block | None:
+    def bodies(self, verb: ForEach) -> Mapping[str, Mapping[str, Step]]:
         """The block under `do`."""
-        return verb.body
+        return {_BODY: verb.body.steps}
 
-    def continues(self, verb: ForEach) -> frozenset[str]:
-        """Nothing by itself; what its block continues is counted by the graph."""
-        del verb
-        return frozenset()
+    def fails_fast(self, verb: ForEach) -> bool:
+        """Only under `all`."""
+        return isinstance(verb.join, All)
 
     def start(self, verb: ForEach, context: StepContext) -> Reaction:
         """Evaluate the list and open the first items."""
@@ -44,50 +50,38 @@ class ForEachRules:
         if not isinstance(items, list):
             raise WorkflowError(
                 "WF503",
-                f"step {context.path!r} goes over {_type_word(items)}, expected a list",
+                f"step {context.path!r} goes over {kind_of_value(items)}, expected a list",
+                location=verb.items.location,
                 help="give 'for' a list, for example a step with json: { type: array }",
             )
         if not items:
-            return Reaction(ForEachMemory((), 0), (Finish([]),))
+            return _decide(verb, context, ForEachMemory((), 0, {}))
         num_first = len(items) if verb.limit is None else min(verb.limit, len(items))
-        memory = ForEachMemory(tuple(items), num_first)
+        memory = ForEachMemory(tuple(items), num_first, {})
         return Reaction(memory, tuple(_branch(verb, memory, idx) for idx in range(num_first)))
 
-    def answered(self, verb: ForEach, context: StepContext, done: GenerationDone) -> Reaction:
-        """Never: `for` asks no model."""
-        del verb, context, done
-        raise InternalError("IN502", "a for step was told of a generation it never asked for")
-
-    def branch_done(
-        self, verb: ForEach, memory: object, branch_values: Mapping[int, JsonValue]
+    def branch_ended(
+        self, verb: ForEach, context: StepContext, memory: object, end: BranchEnd
     ) -> Reaction:
-        """Open the next item, or gather the values once all are there."""
+        """Join if that can be done, else open the next item."""
         assert isinstance(memory, ForEachMemory)
-        num_items = len(memory.items)
-        if len(branch_values) == num_items:
-            return Reaction(memory, (Finish([branch_values[idx] for idx in range(num_items)]),))
-        if memory.num_opened == num_items:
-            return Reaction(memory, ())
-        opened = ForEachMemory(memory.items, memory.num_opened + 1)
-        return Reaction(opened, (_branch(verb, memory, memory.num_opened),))
+        ends = {**memory.ends, int(end.key): end_of_branch(verb.body, end)}
+        return _decide(verb, context, replace(memory, ends=ends))
+
+
+def _decide(verb: ForEach, context: StepContext, memory: ForEachMemory) -> Reaction:
+    items = memory.items
+    joined = join_branches(verb.join, range(len(items)), memory.ends, context.scope)
+    if joined is not None:
+        values = [value for _, value in joined.values]
+        return Reaction(memory, (Finish(values[0] if picks_one(verb.join) else values),))
+    if memory.num_opened == len(items):
+        return Reaction(memory, ())
+    opened = replace(memory, num_opened=memory.num_opened + 1)
+    return Reaction(opened, (_branch(verb, memory, memory.num_opened),))
 
 
 def _branch(verb: ForEach, memory: ForEachMemory, index: int) -> OpenBranch:
     is_last = index + 1 == len(memory.items)
-    return OpenBranch(index, {verb.variable: memory.items[index]}, is_last)
-
-
-def _type_word(value: JsonValue) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case dict():
-            return "an object"
+    variables = {verb.variable: memory.items[index]}
+    return OpenBranch(str(index), f"[{index}]", _BODY, variables, is_last)

@@ -1,85 +1,251 @@
-"""`gen`: the model writes one turn."""
+"""`gen`: the model writes, after the turns that are given and those it writes itself."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
-from flowforge.backends.protocol import GenerateRequest, Sampling
-from flowforge.errors import InternalError, WorkflowError
-from flowforge.runtime.verbs.rules import Finish, Generate, Reaction
+from flowforge.backends.protocol import GenerateRequest, GenerationDone, Sampling
+from flowforge.errors import FlowForgeError, WorkflowError
+from flowforge.language.json_values import kind_of_value
+from flowforge.language.program import All, Gen, SaidTurn, WrittenTurn
+from flowforge.runtime.commands import Said
+from flowforge.runtime.joins import Value, join_branches
+from flowforge.runtime.layers import Layered
+from flowforge.runtime.seeds import derived_seed
+from flowforge.runtime.state import Failure
+from flowforge.runtime.verbs.rules import (
+    Finish,
+    Fork,
+    Generate,
+    Open,
+    Own,
+    Reaction,
+    VerbRules,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from flowforge.backends.protocol import GenerationDone
-    from flowforge.language.program import Block, Gen, JsonValue, SamplingSpec
-    from flowforge.language.templates import Template
-    from flowforge.runtime.verbs.rules import StepContext
+    from flowforge.language.program import JsonValue, SamplingSpec
+    from flowforge.runtime.joins import End
+    from flowforge.runtime.verbs.rules import Source, StepContext, WorkEnd
+
+_Written: TypeAlias = "Gen | WrittenTurn"
+"""What says how the model is to write: the step itself, for its answer, or one of `turns`."""
 
 
-class GenRules:
-    """Renders the prompt, asks for one turn, and under `json` takes nothing but a valid value."""
+@dataclass(frozen=True, slots=True)
+class GenMemory:
+    """How far the turns have come.
+
+    turn_idx: of the turn that the model writes now; the number of turns when it is the answer.
+    names: values of turns that later texts read. ends: of samples, by index.
+    """
+
+    turn_idx: int
+    names: dict[str, JsonValue]
+    ends: Mapping[int, End]
+
+
+class GenRules(VerbRules[Gen]):
+    """Renders prompts and asks turn by turn; under a constraint it takes only a valid value."""
 
     word = "gen"
-
-    def body(self, verb: Gen) -> Block | None:
-        """Never: `gen` has no block."""
-        del verb
-        return None
 
     def continues(self, verb: Gen) -> frozenset[str]:
         """The step named by `from`."""
         return frozenset() if verb.from_step is None else frozenset({verb.from_step})
 
     def start(self, verb: Gen, context: StepContext) -> Reaction:
-        """Render the prompt with the values in scope."""
-        request = GenerateRequest(
-            sampling=_sampling(verb.sampling), json_schema=verb.json_schema, label=context.path
+        """Render the prompt with the values in scope, as far as the first turn of the model."""
+        if verb.model is not None:
+            raise WorkflowError(
+                "WF512",
+                f"step {context.path!r} asks for model {verb.model!r}, and a run has one model",
+                help="leave 'model' out, and choose the model of the run with --model",
+            )
+        if verb.from_step is not None:
+            return _write_next(verb, context, GenMemory(-1, {}, {}), Fork(verb.from_step))
+        system = None if verb.system is None else verb.system.render(context.scope)
+        return _write_next(verb, context, GenMemory(-1, {}, {}), Open(system))
+
+    def work_ended(self, verb: Gen, context: StepContext, memory: object, end: WorkEnd) -> Reaction:
+        """Take the text, or the JSON value it spells; go on with the next turn, if there is one."""
+        assert isinstance(memory, GenMemory)
+        if end.key is not None:
+            ends = {**memory.ends, end.key: _end_of_sample(verb, context, end)}
+            return _pick(verb, context, replace(memory, ends=ends))
+        turns = _turns(verb, context)
+        if memory.turn_idx == len(turns):
+            value, done = _value_of(verb, context, end)
+            return Reaction(memory, (Finish(value, done.finish_reason, done.usage),))
+        turn = turns[memory.turn_idx]
+        assert isinstance(turn, WrittenTurn)
+        value, _ = _value_of(turn, context, end)
+        names = memory.names if turn.name is None else {**memory.names, turn.name: value}
+        return _write_next(verb, context, replace(memory, names=names), Own())
+
+
+def _write_next(verb: Gen, context: StepContext, memory: GenMemory, source: Source) -> Reaction:
+    """Ask for the next turn that the model writes, with all that is said before it."""
+    scope = Layered(memory.names, context.scope)
+    turns = _turns(verb, context)
+    said: list[Said] = []
+    idx = memory.turn_idx + 1
+    while idx < len(turns):
+        turn = turns[idx]
+        if isinstance(turn, WrittenTurn):
+            request = _request(turn, context, context.path, f"turn {idx}")
+            generate = Generate(source, tuple(said), request)
+            return Reaction(replace(memory, turn_idx=idx), (generate,))
+        said.append(_said(turn, scope))
+        idx += 1
+    if verb.user is not None:
+        said.append(Said("user", verb.user.render(scope)))
+    prefill = "" if verb.prefill is None else verb.prefill.render(scope)
+    memory = replace(memory, turn_idx=len(turns))
+    if verb.n == 1:
+        request = replace(_request(verb, context, context.path, "answer"), prefill=prefill)
+        return Reaction(memory, (Generate(source, tuple(said), request),))
+    requests = (_sample_request(verb, context, idx, prefill) for idx in range(verb.n))
+    samples = (Generate(source, tuple(said), r, idx) for idx, r in enumerate(requests))
+    return Reaction(memory, tuple(samples))
+
+
+def _pick(verb: Gen, context: StepContext, memory: GenMemory) -> Reaction:
+    failures = [end for end in memory.ends.values() if isinstance(end, Failure)]
+    if failures and (isinstance(verb.pick, All) or len(failures) == verb.n):
+        raise failures[0].error
+    joined = join_branches(verb.pick, range(verb.n), memory.ends, context.scope)
+    if joined is None:
+        return Reaction(memory, ())
+    if isinstance(verb.pick, All):
+        values = [value for _, value in joined.values]
+        return Reaction(memory, (Finish(values, has_conversation=False),))
+    key, value = joined.values[0]
+    return Reaction(memory, (Finish(value, key=key),))
+
+
+def _end_of_sample(verb: Gen, context: StepContext, end: WorkEnd) -> End:
+    try:
+        return Value(_value_of(verb, context, end)[0])
+    except FlowForgeError as error:
+        return Failure(f"{context.path}[{end.key}]", error)
+
+
+def _value_of(
+    written: _Written, context: StepContext, end: WorkEnd
+) -> tuple[JsonValue, GenerationDone]:
+    done = end.result
+    if isinstance(done, FlowForgeError):
+        raise done
+    assert isinstance(done, GenerationDone)
+    path = context.path if end.key is None else f"{context.path}[{end.key}]"
+    if _is_constrained(written) and done.finish_reason == "length":
+        raise _cut_off(path, done)
+    if written.json_schema is not None:
+        return context.validate(done.text, written.json_schema), done
+    if written.choice is not None and done.text not in written.choice:
+        raise WorkflowError(
+            "WF513",
+            f"step {path!r} answered {_shown(done.text)}, expected one of "
+            + ", ".join(map(repr, written.choice)),
         )
-        generate = Generate(
-            continues=verb.from_step,
-            system=_rendered(verb.system, context.scope),
-            user=_rendered(verb.user, context.scope),
-            request=request,
+    if written.regex is not None and not _matches(written.regex, done.text):
+        raise WorkflowError(
+            "WF513", f"step {path!r} answered {_shown(done.text)}, which its regex does not match"
         )
-        return Reaction(None, (generate,))
-
-    def answered(self, verb: Gen, context: StepContext, done: GenerationDone) -> Reaction:
-        """Take the text, or the JSON value it spells."""
-        value: JsonValue = done.text
-        if verb.json_schema is not None:
-            if done.finish_reason == "length":
-                raise _cut_off(context.path, done)
-            value = context.validate(done.text, verb.json_schema)
-        return Reaction(None, (Finish(value, done.finish_reason, done.usage),))
-
-    def branch_done(
-        self, verb: Gen, memory: object, branch_values: Mapping[int, JsonValue]
-    ) -> Reaction:
-        """Never: `gen` opens no branches."""
-        del verb, memory, branch_values
-        raise InternalError("IN502", "a gen step was told of a branch it never opened")
+    return done.text, done
 
 
-def _sampling(spec: SamplingSpec) -> Sampling:
+def _matches(regex: str, text: str) -> bool:
+    from flowforge.grammars import matches_regex
+
+    return matches_regex(regex, text)
+
+
+def _is_constrained(written: _Written) -> bool:
+    return not (written.json_schema is None and written.choice is None and written.regex is None)
+
+
+def _request(written: _Written, context: StepContext, path: str, purpose: str) -> GenerateRequest:
+    return GenerateRequest(
+        sampling=_sampling(written.sampling, context, f"{path} {purpose}"),
+        json_schema=written.json_schema,
+        choice=written.choice,
+        regex=written.regex,
+        label=path,
+    )
+
+
+def _sample_request(verb: Gen, context: StepContext, idx: int, prefill: str) -> GenerateRequest:
+    path = f"{context.path}[{idx}]"
+    request = _request(verb, context, path, "answer")
+    if verb.sampling.seed is not None:
+        # One seed for all samples would give one answer n times.
+        seed = derived_seed(verb.sampling.seed, f"sample {idx}, try {context.attempt}")
+        request = replace(request, sampling=replace(request.sampling, seed=seed))
+    return replace(request, prefill=prefill)
+
+
+def _sampling(spec: SamplingSpec, context: StepContext, purpose: str) -> Sampling:
+    seed = derived_seed(context.seed, purpose) if spec.seed is None else spec.seed
     return Sampling(
         max_tokens=spec.max_tokens,
         temperature=spec.temperature,
         top_p=spec.top_p,
         top_k=spec.top_k,
-        seed=spec.seed,
+        seed=None if spec.temperature == 0 else seed,
         stop=spec.stop,
     )
 
 
-def _rendered(template: Template | None, scope: Mapping[str, JsonValue]) -> str | None:
-    return None if template is None else template.render(scope)
+def _turns(verb: Gen, context: StepContext) -> Sequence[SaidTurn | WrittenTurn | Said]:
+    """The turns before `user`; an expression is evaluated again, and gives the same each time."""
+    if isinstance(verb.turns, tuple):
+        return verb.turns
+    listed = verb.turns.evaluate(context.scope)
+    if not isinstance(listed, list):
+        raise _bad_turns(context, f"they are {kind_of_value(listed)}, expected a list")
+    return [said for idx, entry in enumerate(listed) for said in _said_of(entry, idx, context)]
+
+
+def _said_of(entry: JsonValue, idx: int, context: StepContext) -> list[Said]:
+    if not isinstance(entry, dict):
+        raise _bad_turns(context, f"item {idx} is {kind_of_value(entry)}, expected an object")
+    said: list[Said] = []
+    for role in ("user", "assistant"):
+        text = entry.get(role)
+        if isinstance(text, str):
+            said.append(Said(role, text))
+        elif text is not None:
+            raise _bad_turns(context, f"{role!r} of item {idx} is {kind_of_value(text)}")
+    if not said:
+        raise _bad_turns(context, f"item {idx} has neither 'user' nor 'assistant'")
+    return said
+
+
+def _bad_turns(context: StepContext, reason: str) -> WorkflowError:
+    return WorkflowError(
+        "WF514",
+        f"the turns of step {context.path!r} cannot be used: {reason}",
+        help="give a list of objects with the texts 'user', 'assistant' or both",
+    )
+
+
+def _said(turn: SaidTurn | Said, scope: Mapping[str, JsonValue]) -> Said:
+    return turn if isinstance(turn, Said) else Said(turn.role, turn.text.render(scope))
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:60]}…")
 
 
 def _cut_off(path: str, done: GenerationDone) -> WorkflowError:
     return WorkflowError(
         "WF501",
-        f"step {path!r} must answer in JSON and was cut off after "
-        f"{done.usage.generated_tokens} tokens, before the value was complete",
-        help="raise max_tokens in the step's gen, or bound its schema (maxItems, maxLength)",
+        f"step {path!r} must answer under a constraint and was cut off after "
+        f"{done.usage.generated_tokens} tokens, before its answer was complete",
+        help="raise max_tokens in the step's gen, or bound what it may say (maxItems, maxLength)",
     )

@@ -7,51 +7,117 @@ run, it answers with actions and `core` carries them into the state.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from flowforge.errors import FlowForgeError, InternalError, WorkflowError
+from flowforge.language.json_values import kind_of_value
 from flowforge.language.program import Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from flowforge.backends.protocol import FinishReason, GenerateRequest, GenerationDone, Usage
-    from flowforge.language.program import Block, JsonValue
+    from flowforge.language.expressions import Expression
+    from flowforge.language.program import JsonValue, Step, ToolSpec
+    from flowforge.runtime.commands import Said
+    from flowforge.runtime.state import Failure
 
     Validator: TypeAlias = Callable[[str, Mapping[str, JsonValue]], JsonValue]
     """Parses an answer and validates it under a JSON Schema; raises a FlowForgeError."""
 
-VerbT = TypeVar("VerbT", bound=Verb, contravariant=True)
+VerbT = TypeVar("VerbT", bound=Verb)
+WorkKey: TypeAlias = int | None
+"""Which work of a step: the index of a sample, or None for the only one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A conversation of its own, begun with a system text."""
+
+    system: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A fork of the conversation of step `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The conversation that the step's main work has; a sample forks it, the main work goes on."""
+
+
+Source: TypeAlias = Open | Fork | Own
 
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Let a model write: continue the conversation of `continues`, or open one with `system`."""
+    """Let a model write after the turns `said`. key: the index of a sample, or None."""
 
-    continues: str | None
-    system: str | None
-    user: str | None
+    source: Source
+    said: tuple[Said, ...]
     request: GenerateRequest
+    key: WorkKey = None
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """Run a tool."""
+
+    tool: ToolSpec
+    arguments: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Ask a person."""
+
+    prompt: str
+    choices: tuple[str, ...]
+    show: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Tell the verb when some time has passed: `VerbRules.elapsed`."""
+
+    delay_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class OpenBranch:
-    """Run the verb's block once more. variables: what the block sees beside the outer names."""
+    """Run a block of the verb.
 
-    index: int
+    key: names the branch in reports to the verb. segment: its part of the path, as '[2]' or
+    '/then'. body: which of the verb's `bodies`. variables: what the block sees beside the outer
+    names. is_last: no other branch follows. is_apart: it sees no outer names and has `tools`.
+    """
+
+    key: str
+    segment: str
+    body: str
     variables: Mapping[str, JsonValue]
     is_last: bool
+    tools: Mapping[str, ToolSpec] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The step has its value."""
+    """The step has its value; what still runs for it is cancelled first.
+
+    key: whose conversation is the step's from now on. has_conversation: False for none at all.
+    """
 
     value: JsonValue
     finish_reason: FinishReason | None = None
     usage: Usage | None = None
+    key: WorkKey = None
+    has_conversation: bool = True
 
 
-Action: TypeAlias = Generate | OpenBranch | Finish
+Action: TypeAlias = Generate | Invoke | Question | Wait | OpenBranch | Finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +130,100 @@ class Reaction:
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """What a verb may look at when it starts.
+    """What a verb may look at.
 
-    path: of the step instance. scope: names to values. validate: for answers under a JSON Schema.
+    path: of this try of the step. scope: names to values. validate: for answers under a JSON
+    Schema. seed: the run's. tools: of the program that the step belongs to.
     """
 
     path: str
+    attempt: int
     scope: Mapping[str, JsonValue]
     validate: Validator
+    seed: int
+    tools: Mapping[str, ToolSpec]
 
 
-class VerbRules(Protocol, Generic[VerbT]):
-    """The decisions of one verb. Any may raise FlowForgeError: then the step fails with it."""
+@dataclass(frozen=True, slots=True)
+class WorkEnd:
+    """How a work ended."""
 
-    word: str
+    key: WorkKey
+    result: GenerationDone | FlowForgeError | ReturnedValue
 
-    def body(self, verb: VerbT) -> Block | None:
-        """The block the verb runs, if it has one."""
-        ...
+
+@dataclass(frozen=True, slots=True)
+class ReturnedValue:
+    """What a tool returned or a person answered."""
+
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class BranchEnd:
+    """How a branch ended. scope: its names and values, complete unless something failed."""
+
+    key: str
+    path: str
+    scope: Mapping[str, JsonValue]
+    failures: tuple[Failure, ...]
+
+
+class VerbRules(Generic[VerbT]):
+    """The decisions of one verb. Any may raise FlowForgeError: then the step fails with it.
+
+    What a verb does not override it is never asked, except where a default says otherwise.
+    """
+
+    word = ""
+
+    def bodies(self, verb: VerbT) -> Mapping[str, Mapping[str, Step]]:
+        """The steps of the verb's blocks, by key; by default there are none."""
+        del verb
+        return {}
 
     def continues(self, verb: VerbT) -> frozenset[str]:
-        """Names of the steps whose conversation the verb itself continues."""
-        ...
+        """Names of the steps whose conversation the verb itself continues; by default none."""
+        del verb
+        return frozenset()
+
+    def fails_fast(self, verb: VerbT) -> bool:
+        """Whether one failed branch fails the step; by default it does."""
+        del verb
+        return True
 
     def start(self, verb: VerbT, context: StepContext) -> Reaction:
         """The step's needs have values."""
-        ...
+        raise NotImplementedError
 
-    def answered(self, verb: VerbT, context: StepContext, done: GenerationDone) -> Reaction:
-        """A `Generate` of this step is done."""
-        ...
-
-    def branch_done(
-        self, verb: VerbT, memory: object, branch_values: Mapping[int, JsonValue]
+    def work_ended(
+        self, verb: VerbT, context: StepContext, memory: object, end: WorkEnd
     ) -> Reaction:
-        """One more branch has its value. branch_values: all so far, by branch index."""
-        ...
+        """A work of this step has ended."""
+        raise self._unexpected("a work")
+
+    def branch_ended(
+        self, verb: VerbT, context: StepContext, memory: object, end: BranchEnd
+    ) -> Reaction:
+        """A branch has ended; with failures only if the verb does not fail fast."""
+        raise self._unexpected("a branch")
+
+    def elapsed(self, verb: VerbT, context: StepContext, memory: object) -> Reaction:
+        """The time of the verb's `Wait` has come."""
+        raise self._unexpected("a wait")
+
+    def _unexpected(self, what: str) -> InternalError:
+        return InternalError("IN502", f"a {self.word} step was told of {what} it never asked for")
+
+
+def holds(condition: Expression, scope: Mapping[str, JsonValue]) -> bool:
+    """Whether a condition is true. Raises WorkflowError WF505 for what is no boolean."""
+    value = condition.evaluate(scope)
+    if not isinstance(value, bool):
+        raise WorkflowError(
+            "WF505",
+            f"a condition is {kind_of_value(value)}, expected true or false",
+            location=condition.location,
+            help="compare it with something, for example ${ x == 1 } or ${ x != null }",
+        )
+    return value

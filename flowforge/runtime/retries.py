@@ -1,0 +1,39 @@
+"""Which failures are worth another try, and how long to wait before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowforge.errors import EngineError, FlowForgeError, ToolError
+from flowforge.runtime.seeds import derived_fraction
+
+if TYPE_CHECKING:
+    from flowforge.language.program import Retry
+
+TIMED_OUT = "WF504"
+NOT_JOINED = "WF507"
+_PERMANENT = ("TL1", "EN202", "EN3")
+"""How codes begin that every try would meet again: a tool that cannot be called as it is asked to,
+a prompt that cannot fit, a tokenizer or template that cannot be used."""
+
+
+def may_pass_later(error: FlowForgeError) -> bool:
+    """Whether the same step, tried again, may succeed: never for what its author has to change."""
+    if error.code in {TIMED_OUT, NOT_JOINED}:
+        # A join that was not met: the failures of its branches, which come with it, decide.
+        return True
+    return isinstance(error, EngineError | ToolError) and not error.code.startswith(_PERMANENT)
+
+
+def backoff_s(retry: Retry, num_tries: int, seed: int, path: str) -> float:
+    """Seconds between try `num_tries` and the next.
+
+    Full jitter (Brooker, "Exponential Backoff and Jitter", AWS 2015): any part of the wait, so
+    that branches that failed together do not come back together.
+    """
+    # A factor to a large power is no float any more; the limit holds long before that.
+    try:
+        wait_s = min(retry.max_s, retry.backoff_s * retry.factor ** (num_tries - 1))
+    except OverflowError:
+        wait_s = retry.max_s
+    return wait_s * derived_fraction(seed, f"backoff {path}") if retry.jitter == "full" else wait_s
