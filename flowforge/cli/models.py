@@ -13,7 +13,9 @@ app = typer.Typer(help="List, fetch and find models.", no_args_is_help=True, ric
 
 _Model = Annotated[
     str | None,
-    typer.Argument(metavar="[DIR|HF_ID]", help="Without it the default model.", show_default=False),
+    typer.Argument(
+        metavar="[DIR|GGUF|HF_ID]", help="Without it the default model.", show_default=False
+    ),
 ]
 _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 _Traceback = Annotated[

@@ -64,9 +64,14 @@ def write_gguf(path: Path, model: Any, settings: GgufSettings) -> None:
     writer = gguf.GGUFWriter(path, settings.architecture)
     add_shape(writer, model.config)
     for key, value in settings.metadata.items():
-        add = writer.add_string if isinstance(value, str) else writer.add_float32
-        add = writer.add_uint32 if isinstance(value, int) else add
-        add(key if key.startswith("split.") else f"{settings.architecture}.{key}", value)
+        full_key = key if key.startswith("split.") else f"{settings.architecture}.{key}"
+        match value:
+            case str():
+                writer.add_string(full_key, value)
+            case int():
+                writer.add_uint32(full_key, value)
+            case float():
+                writer.add_float32(full_key, value)
     add_tokenizer(writer, settings)
     for name, values in (gguf_tensors(model, settings.architecture) | settings.tensors).items():
         kind = next((kind for end, kind in settings.kinds.items() if name.endswith(end)), None)

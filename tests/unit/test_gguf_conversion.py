@@ -1,140 +1,332 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import gguf
+import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+import transformers
+from decoder_runs import dense_logits
+from gguf_files import (
+    TOKENS,
+    GgufSettings,
+    add_shape,
+    add_tokenizer,
+    finish,
+    gguf_tensors,
+    write_gguf,
+)
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
-from flowforge.engine.models.gguf_conversion import convert_gguf
+from flowforge.engine.models.gguf_conversion import convert_gguf, converted_bytes
+from flowforge.engine.models.weights import load_decoder
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    import numpy as np
+# float32 sums in another order, and norms that were shifted by 1 and back.
+TOLERANCE = 1e-4
 
-_NUM_HEADS, _NUM_KV_HEADS = 4, 2
-_TOKENS = ["<|end|>", "a", "b", "ab", "c"]
+_SHAPE: dict[str, Any] = {
+    "vocab_size": len(TOKENS),
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 0,
+}
+_WIDE: dict[str, Any] = {"head_dim": 16}
+_LLAMA3: dict[str, Any] = {
+    "rope_type": "llama3",
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "rope_theta": 10000.0,
+}
+_YARN: dict[str, Any] = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "rope_theta": 10000.0,
+}
+_GEMMA2: dict[str, Any] = _WIDE | {
+    "sliding_window": 5,
+    "query_pre_attn_scalar": 16,
+    "attn_logit_softcapping": 5.0,
+    "final_logit_softcapping": 3.0,
+}
+_GEMMA3: dict[str, Any] = _WIDE | {"sliding_window": 5, "query_pre_attn_scalar": 16}
+_MODELS: dict[str, tuple[str, dict[str, Any], GgufSettings]] = {
+    "llama": ("Llama", {}, GgufSettings()),
+    "llama, tied": ("Llama", {"tie_word_embeddings": True}, GgufSettings()),
+    "llama, biases": ("Llama", {"attention_bias": True}, GgufSettings()),
+    "smollm3": ("SmolLM3", {"num_hidden_layers": 4}, GgufSettings("smollm3", pre="smaug-bpe")),
+    "qwen2": ("Qwen2", {}, GgufSettings("qwen2", pre="qwen2")),
+    "qwen2, yarn": (
+        "Qwen2",
+        {"rope_parameters": _YARN},
+        GgufSettings(
+            "qwen2",
+            pre="qwen2",
+            metadata={
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": 4.0,
+                "rope.scaling.original_context_length": 16,
+            },
+        ),
+    ),
+    "qwen3": ("Qwen3", _WIDE, GgufSettings("qwen3", pre="qwen2")),
+    "gemma": ("Gemma", _WIDE, GgufSettings("gemma", "llama")),
+    "gemma2": (
+        "Gemma2",
+        _GEMMA2,
+        GgufSettings(
+            "gemma2",
+            "llama",
+            metadata={
+                "attention.sliding_window": 5,
+                "attn_logit_softcapping": 5.0,
+                "final_logit_softcapping": 3.0,
+            },
+        ),
+    ),
+    "gemma3": (
+        "Gemma3",
+        _GEMMA3,
+        GgufSettings("gemma3", "llama", metadata={"attention.sliding_window": 5}),
+    ),
+}
+
+
+def _random_model(family: str, settings: dict[str, Any]) -> Any:
+    config_class = "Gemma3TextConfig" if family == "Gemma3" else f"{family}Config"
+    config = getattr(transformers, config_class)(**(_SHAPE | settings))
+    torch.manual_seed(11)
+    config._attn_implementation = "eager"
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
 
 
 def _random_llama() -> Any:
-    torch.manual_seed(11)
-    config = LlamaConfig(
-        vocab_size=len(_TOKENS),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=_NUM_HEADS,
-        num_key_value_heads=_NUM_KV_HEADS,
-        max_position_embeddings=64,
-        rms_norm_eps=1e-5,
-        initializer_range=0.3,
-        tie_word_embeddings=True,
-    )
-    return LlamaForCausalLM(config).eval()
+    return _random_model("Llama", {})
 
 
-def _write_gguf(path: Path, model: Any, **overrides: str) -> None:
-    """Write a model as llama.cpp's converter does: Q and K rows in pairs, quantised MLP."""
-    writer = gguf.GGUFWriter(path, overrides.get("architecture", "llama"))
-    writer.add_block_count(2)
-    writer.add_context_length(64)
-    writer.add_embedding_length(32)
-    writer.add_feed_forward_length(64)
-    writer.add_head_count(_NUM_HEADS)
-    writer.add_head_count_kv(_NUM_KV_HEADS)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_tokenizer_model(overrides.get("tokenizer", "gpt2"))
-    writer.add_tokenizer_pre(overrides.get("pre", "smollm"))
-    writer.add_token_list(_TOKENS)
-    writer.add_token_types([3, 1, 1, 1, 1])
-    writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(0)
-    writer.add_chat_template("{{ messages }}")
-    for name, values in _gguf_tensors(model).items():
-        writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def _gguf_tensors(model: Any) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
-    layer_names = {
-        "input_layernorm": "attn_norm",
-        "post_attention_layernorm": "ffn_norm",
-        "self_attn.q_proj": "attn_q",
-        "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v",
-        "self_attn.o_proj": "attn_output",
-        "mlp.gate_proj": "ffn_gate",
-        "mlp.up_proj": "ffn_up",
-        "mlp.down_proj": "ffn_down",
-    }
-    weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    tensors = {
-        "token_embd.weight": weights["model.embed_tokens.weight"],
-        "output_norm.weight": weights["model.norm.weight"],
-    }
-    for layer_idx in range(2):
-        for hf_name, name in layer_names.items():
-            values = weights[f"model.layers.{layer_idx}.{hf_name}.weight"]
-            num_heads = {"attn_q": _NUM_HEADS, "attn_k": _NUM_KV_HEADS}.get(name)
-            if num_heads is not None:
-                halves = values.reshape(num_heads, 2, -1, values.shape[-1])
-                values = halves.swapaxes(1, 2).reshape(values.shape).copy()
-            tensors[f"blk.{layer_idx}.{name}.weight"] = values
-    return tensors
+def _logits(model: Any, token_ids: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        logits: torch.Tensor = model(token_ids[None]).logits[0]
+        return logits
 
 
 @pytest.fixture
 def gguf_path(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.gguf"
-    _write_gguf(path, _random_llama())
+    write_gguf(path, _random_llama(), GgufSettings())
     return path
 
 
+@pytest.mark.parametrize("name", _MODELS)
 def test_converted_model_has_the_logits_of_the_model_it_was_made_from(
-    gguf_path: Path, tmp_path: Path
+    name: str, tmp_path: Path
 ) -> None:
-    token_ids = torch.tensor([[0, 1, 2, 3, 4, 3, 2, 1]])
-    with torch.inference_mode():
-        expected = _random_llama()(token_ids).logits
+    family, settings, gguf_settings = _MODELS[name]
+    model = _random_model(family, settings)
+    token_ids = torch.arange(20)
+    expected = _logits(model, token_ids)
+    write_gguf(tmp_path / "m.gguf", model, gguf_settings)
+
+    convert_gguf(tmp_path / "m.gguf", tmp_path / "out")
+
+    found = dense_logits(load_decoder(tmp_path / "out", dtype=torch.float32), token_ids)
+    assert (expected - found).abs().max().item() < TOLERANCE
+    assert (tmp_path / "out/model.safetensors").stat().st_size > converted_bytes(
+        tmp_path / "m.gguf"
+    )
+
+
+def test_transformers_loads_the_converted_model(gguf_path: Path, tmp_path: Path) -> None:
+    expected = _logits(_random_llama(), torch.arange(8))
 
     convert_gguf(gguf_path, tmp_path / "out")
 
-    converted = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
-    with torch.inference_mode():
-        assert torch.equal(expected, converted(token_ids).logits)
+    converted = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "out", dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    assert torch.equal(expected, _logits(converted, torch.arange(8)))
 
 
-def test_half_precision_tensors_are_widened_exactly(tmp_path: Path) -> None:
-    model = _random_llama().to(torch.float16)
-    _write_gguf(tmp_path / "half.gguf", model)
+def test_rope_factors_of_a_file_are_llama_3_scaling(tmp_path: Path) -> None:
+    model = _random_model("Llama", {"rope_parameters": _LLAMA3})
+    expected = _logits(model, torch.arange(30))
+    plain = 1.0 / 10000.0 ** (torch.arange(0, 8, 2) / 8)
+    factors = (plain / model.model.rotary_emb.inv_freq).numpy()
+    write_gguf(tmp_path / "m.gguf", model, GgufSettings(tensors={"rope_freqs.weight": factors}))
+
+    convert_gguf(tmp_path / "m.gguf", tmp_path / "out")
+
+    found = dense_logits(load_decoder(tmp_path / "out", dtype=torch.float32), torch.arange(30))
+    assert (expected - found).abs().max().item() < TOLERANCE
+
+
+# --- tensor types --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["F16", "BF16"])
+def test_half_precision_keeps_its_bits(name: str, tmp_path: Path) -> None:
+    dtype = torch.float16 if name == "F16" else torch.bfloat16
+    model = _random_llama().to(dtype)
+    kind = gguf.GGMLQuantizationType[name]
+    kinds = {"ffn_down.weight": kind, "attn_q.weight": kind}
+    write_gguf(tmp_path / "half.gguf", model, GgufSettings(kinds=kinds))
 
     convert_gguf(tmp_path / "half.gguf", tmp_path / "out")
 
-    converted = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
-    found = converted.state_dict()["model.layers.1.mlp.down_proj.weight"]
-    assert torch.equal(model.state_dict()["model.layers.1.mlp.down_proj.weight"].float(), found)
+    tensors, expected = load_file(tmp_path / "out/model.safetensors"), model.state_dict()
+    for tensor in ("mlp.down_proj", "self_attn.q_proj"):
+        full_name = f"model.layers.1.{tensor}.weight"
+        assert torch.equal(expected[full_name], tensors[full_name])
+    assert tensors["model.norm.weight"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_1"])
+def test_quantised_tensors_are_read_to_within_half_a_step(name: str, tmp_path: Path) -> None:
+    model = _random_llama()
+    kinds = {"ffn_down.weight": gguf.GGMLQuantizationType[name]}
+    write_gguf(tmp_path / "m.gguf", model, GgufSettings(kinds=kinds))
+
+    convert_gguf(tmp_path / "m.gguf", tmp_path / "out")
+
+    full_name = "model.layers.1.mlp.down_proj.weight"
+    exact = model.state_dict()[full_name].view(-1, 32)  # rows of one block
+    found = load_file(tmp_path / "out/model.safetensors")[full_name].view(-1, 32)
+    num_steps = {"Q8_0": 127, "Q4_0": 8, "Q4_1": 15}[name]
+    span = exact.abs().amax(1) if name != "Q4_1" else exact.amax(1) - exact.amin(1)
+    # The highest of Q4_0's 16 values is 7 steps up where the lowest is 8 down: a whole step there.
+    most = (1.0 if name == "Q4_0" else 0.51) * span / num_steps + 1e-3
+    assert bool(((exact - found).abs().amax(1) <= most).all())
+    assert not torch.equal(exact, found)
+
+
+def _half(block: bytes, start: int) -> float:
+    return float(np.frombuffer(block, dtype="<f2", count=1, offset=start)[0])
+
+
+def _scale_and_minimum(packed: bytes, group: int) -> tuple[int, int]:
+    """One of eight pairs of 6-bit numbers in 12 bytes."""
+    if group < 4:
+        return packed[group] & 63, packed[group + 4] & 63
+    low = packed[group + 4]
+    return (
+        (low & 15) | (packed[group - 4] >> 6) << 4,
+        (low >> 4) | (packed[group] >> 6) << 4,
+    )
+
+
+def _q4_k(block: bytes, position: int) -> float:
+    """d · scale · q − dmin · minimum; groups of 32, two groups share the halves of 32 bytes."""
+    group, offset = divmod(position, 32)
+    scale, minimum = _scale_and_minimum(block[4:16], group)
+    byte = block[16 + 32 * (group // 2) + offset]
+    value = byte >> 4 if group % 2 else byte & 15
+    return _half(block, 0) * scale * value - _half(block, 2) * minimum
+
+
+def _q5_k(block: bytes, position: int) -> float:
+    """As Q4_K, with a fifth bit of each value in 32 bytes, one bit plane for each group."""
+    group, offset = divmod(position, 32)
+    scale, minimum = _scale_and_minimum(block[4:16], group)
+    byte = block[48 + 32 * (group // 2) + offset]
+    value = (byte >> 4 if group % 2 else byte & 15) | (block[16 + offset] >> group & 1) << 4
+    return _half(block, 0) * scale * value - _half(block, 2) * minimum
+
+
+def _q6_k(block: bytes, position: int) -> float:
+    """d · scale · (q − 32); scales are signed bytes, of 16 values each."""
+    half, rest = divmod(position, 128)
+    quarter, offset = divmod(rest, 32)
+    byte = block[64 * half + 32 * (quarter % 2) + offset]
+    low = byte >> 4 if quarter >= 2 else byte & 15
+    high = block[128 + 32 * half + offset] >> 2 * quarter & 3
+    scale = np.frombuffer(block, dtype=np.int8, count=16, offset=192)[position // 16]
+    return _half(block, 208) * int(scale) * ((low | high << 4) - 32)
+
+
+@pytest.mark.parametrize(("name", "value_of"), [("Q4_K", _q4_k), ("Q5_K", _q5_k), ("Q6_K", _q6_k)])
+def test_k_quants_are_read_as_the_format_says(
+    name: str, value_of: Callable[[bytes, int], float], tmp_path: Path
+) -> None:
+    kind = gguf.GGMLQuantizationType[name]
+    _, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    generator = np.random.default_rng(5)
+    blocks = generator.integers(0, 256, (32, block_bytes), dtype=np.uint8)
+    scales = np.array([0.5, 0.25], dtype="<f2").view(np.uint8)
+    if name == "Q6_K":
+        blocks[:, 208:210] = scales[:2]
+    else:
+        blocks[:, :4] = scales
+    model = _random_model("Llama", {"intermediate_size": 256})
+    name_of_down = "blk.1.ffn_down.weight"
+    writer = gguf.GGUFWriter(tmp_path / "k.gguf", "llama")
+    _write_with(writer, model, {name_of_down: (blocks, kind)})
+
+    convert_gguf(tmp_path / "k.gguf", tmp_path / "out")
+
+    found = load_file(tmp_path / "out/model.safetensors")["model.layers.1.mlp.down_proj.weight"]
+    expected = [[value_of(row.tobytes(), idx) for idx in range(256)] for row in blocks]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float32))
+
+
+def _write_with(
+    writer: gguf.GGUFWriter,
+    model: Any,
+    raw: dict[str, tuple[np.ndarray[Any, Any], gguf.GGMLQuantizationType]],
+) -> None:
+    add_shape(writer, model.config)
+    add_tokenizer(writer, GgufSettings())
+    for name, values in gguf_tensors(model, "llama").items():
+        if name in raw:
+            blocks, kind = raw[name]
+            writer.add_tensor(name, blocks, raw_dtype=kind)
+        else:
+            writer.add_tensor(name, values)
+    finish(writer)
+
+
+# --- refusals ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("overrides", "named"),
+    ("settings", "named"),
     [
-        ({"architecture": "gemma"}, "gemma"),
-        ({"tokenizer": "llama"}, r"tokenizer\.ggml\.model"),
-        ({"pre": "qwen2"}, r"tokenizer\.ggml\.pre"),
+        (GgufSettings("mamba"), "mamba"),
+        (GgufSettings(tokenizer="bert"), r"tokenizer\.ggml\.model"),
+        (GgufSettings(pre="tekken"), r"tokenizer\.ggml\.pre"),
+        (GgufSettings(metadata={"expert_count": 8}), "expert_count"),
+        (GgufSettings(metadata={"split.count": 3}), r"split\.count"),
+        (GgufSettings(metadata={"rope.scaling.type": "longrope"}), "longrope"),
+        (GgufSettings(tensors={"blk.0.ssm_a": np.zeros(4, np.float32)}), "ssm_a"),
     ],
 )
 def test_unsupported_file_is_refused_before_anything_is_written(
-    tmp_path: Path, overrides: dict[str, str], named: str
+    tmp_path: Path, settings: GgufSettings, named: str
 ) -> None:
     path = tmp_path / "other.gguf"
-    _write_gguf(path, _random_llama(), **overrides)
+    write_gguf(path, _random_llama(), settings)
 
     with pytest.raises(EngineError, match=named) as caught:
         convert_gguf(path, tmp_path / "out")
@@ -165,3 +357,11 @@ def test_file_of_another_kind_is_an_error_naming_it(tmp_path: Path) -> None:
         convert_gguf(path, tmp_path / "out")
 
     assert caught.value.code == "EN131"
+
+
+def test_chat_template_and_stop_id_come_along(gguf_path: Path, tmp_path: Path) -> None:
+    convert_gguf(gguf_path, tmp_path / "out")
+
+    config = json.loads((tmp_path / "out/tokenizer_config.json").read_text(encoding="utf-8"))
+    assert ("{{ messages }}", "<|end|>") == (config["chat_template"], config["eos_token"])
+    assert config["add_bos_token"] is False

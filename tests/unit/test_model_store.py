@@ -184,8 +184,8 @@ def test_missing_directory_is_an_error_with_the_near_miss(tmp_path: Path) -> Non
 
 
 def test_file_is_no_model_directory(tmp_path: Path) -> None:
-    file = tmp_path / "model.gguf"
-    file.write_bytes(b"GGUF")
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"")
 
     with pytest.raises(EngineError, match="expected a directory") as caught:
         resolve_model(file, root=tmp_path)
