@@ -3,10 +3,11 @@
     python benchmarks/soak_engine.py [--requests 2000] [--seed 1] [--pages 40] [--model DIR]
 
 Requests of random length come in at random; some are forked in the middle, some are left by their
-reader, some end at EOS. Free pages are filled with NaN, so a wrong read cannot pass. The model counts:
-its prompts are runs of numbers, and each answer is compared with the answer to the same prompt alone
-in a large pool. Ends with an AssertionError for a wrong answer, a page that is held, or memory that
-grew. Without --model the default model is used. Runs that were made: benchmarks/README.md.
+reader, some end at EOS. Free pages are filled with NaN, so a wrong read cannot pass. The model
+counts: its prompts are runs of numbers, and each answer is compared with the answer to the same
+prompt alone in a large pool. Ends with an AssertionError for a wrong answer, a page that is held,
+or memory that grew. Without --model the default model is used. Runs that were made:
+benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -99,6 +100,11 @@ class Soak:
             assert expected[max_tokens:] == rest, f"prompt {number}: a fork went another way"
 
 
+def peak_kib() -> int:
+    """Most memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 async def run(directory: Path, num_requests: int, seed: int, num_pages: int) -> None:
     """The answers alone first, then the load."""
     tokenizer = Tokenizer.from_directory(directory)
@@ -112,16 +118,13 @@ async def run(directory: Path, num_requests: int, seed: int, num_pages: int) -> 
     config = EngineConfig(num_pages=num_pages, max_running=8, max_step_tokens=64, is_debug=True)
     async with engine_for(directory, vocab_size=tokenizer.vocab_size, config=config) as engine:
         soak = Soak(engine, alone, seed)
-        started_s, first_kib = (
-            time.perf_counter(),
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        )
+        started_s, first_kib = time.perf_counter(), peak_kib()
         async with anyio.create_task_group() as tasks:
             for _ in range(NUM_CLIENTS):
                 tasks.start_soon(soak.client, all_prompts, num_requests // NUM_CLIENTS)
         await engine.check_invariants()
         statistics = await engine.settle()
-        grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - first_kib
+        grown_kib = peak_kib() - first_kib
         assert statistics.kv.pages_held == 0, "pages are held after the end"
         assert grown_kib < 200_000, f"memory grew by {grown_kib} KiB"
     print(f"{num_requests} requests, seed {seed}, {num_pages} pages: all answers right")
