@@ -241,6 +241,7 @@ class EngineConversation:
             _sampling_params(request.sampling),
             constraint,
             _StopStrings(self._backend.tokenizer, stop) if stop else None,
+            request.priority,
         )
 
     def _rest_of_prompt(self) -> list[int]:

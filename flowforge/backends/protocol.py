@@ -38,6 +38,7 @@ class GenerateRequest:
 
     json_schema: the text must be JSON valid under it. choice: it must be exactly one of these.
     regex: all of it must match. At most one of the three is given.
+    priority: higher goes first where requests wait for each other.
     prefill: how the text begins; the model goes on from there, and the result includes it.
     label: who asks, for example the step path 'explore[1]/draft'; a backend may show it in
     messages and a script answers by it, but it never changes what a model writes.
@@ -48,6 +49,7 @@ class GenerateRequest:
     choice: tuple[str, ...] | None = None
     regex: str | None = None
     prefill: str = ""
+    priority: int = 0
     label: str = ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,17 @@ from rich.text import Text
 from flowforge.cli.progress import step_line
 from flowforge.runtime.events import (
     StepCancelled,
+    StepCaught,
     StepFailed,
     StepFinished,
+    StepRetried,
+    StepSkipped,
     StepStarted,
     StepText,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from types import TracebackType
     from typing import Self
 
@@ -70,6 +74,7 @@ class LiveProgress:
         self._console = console
         self._clock = clock
         self._rows: dict[str, _Row] = {}
+        self._is_suspended = False
         self._live = Live(
             console=console,
             auto_refresh=False,
@@ -102,15 +107,36 @@ class LiveProgress:
                     self._rows[path] = _Row(path)
             case StepText(path):
                 self._rows.setdefault(path, _Row(path)).take(event.fact, self._clock())
-            case StepFinished(path) | StepFailed(path) | StepCancelled(path):
+            case (
+                StepFinished(path)
+                | StepFailed(path)
+                | StepCancelled(path)
+                | StepRetried(path)
+                | StepCaught(path)
+                | StepSkipped(path)
+            ):
                 self._rows.pop(path, None)
                 self._console.print(_ended(event))
             case _:
                 pass
 
     def refresh(self) -> None:
-        """Draw the running steps."""
+        """Draw the running steps, unless a question has the terminal."""
+        if self._is_suspended:
+            return
         self._live.update(self.render(), refresh=True)
+
+    @contextmanager
+    def suspended(self) -> Generator[None]:
+        """Take the running steps off the terminal."""
+        self._live.update(Text(""), refresh=True)
+        self._live.stop()
+        self._is_suspended = True
+        try:
+            yield
+        finally:
+            self._is_suspended = False
+            self._live.start()
 
     def note(self, line: str) -> None:
         """A line above the running steps."""
@@ -150,7 +176,7 @@ def _ended(event: Event) -> Text:
     match event.fact:
         case StepFailed():
             return Text(f"✗ {line}", style="red")
-        case StepCancelled():
+        case StepCancelled() | StepSkipped() | StepRetried() | StepCaught():
             return Text(f"- {line}", style="yellow")
         case _:
             path, _, rest = line.partition(": ")

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from flowforge.cli.texts import finished_text
-from flowforge.runtime.events import StepCancelled, StepFailed, StepFinished, StepStarted
+from flowforge.runtime.events import (
+    StepAsked,
+    StepCancelled,
+    StepCaught,
+    StepFailed,
+    StepFinished,
+    StepRetried,
+    StepSkipped,
+    StepStarted,
+)
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self
 
@@ -37,6 +48,10 @@ class Progress(Protocol):
 
     def note(self, line: str) -> None:
         """A line of its own beside the events."""
+        ...
+
+    def suspended(self) -> AbstractContextManager[None]:
+        """Leave the terminal to a question for as long as the block lasts."""
         ...
 
 
@@ -73,6 +88,10 @@ class NoProgress:
     def refresh(self) -> None:
         """Nothing."""
 
+    def suspended(self) -> AbstractContextManager[None]:
+        """Nothing to take away."""
+        return nullcontext()
+
     def note(self, line: str) -> None:
         """One line on stderr."""
         sys.stderr.write(line + "\n")
@@ -100,5 +119,13 @@ def step_line(event: Event) -> str | None:
             return f"{path}: failed, {message} [{code}]"
         case StepCancelled(path):
             return f"{path}: cancelled"
+        case StepSkipped(path):
+            return f"{path}: skipped"
+        case StepRetried(path, code, message, _, next_path, delay_s):
+            return f"{path}: failed, {message} [{code}]; {next_path} in {delay_s:.1f} s"
+        case StepCaught(path, code, message):
+            return f"{path}: failed and caught, {message} [{code}]"
+        case StepAsked(path, prompt):
+            return f"{path}: asks, {prompt}"
         case _:
             return None

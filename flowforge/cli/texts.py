@@ -49,12 +49,13 @@ def tokens_text(num_tokens: int) -> str:
 def outputs_text(outputs: Mapping[str, JsonValue]) -> str:
     """A single output as it is, several under their names; ends with a line feed unless empty."""
     if len(outputs) == 1:
-        return _closed(_value_text(next(iter(outputs.values()))))
-    sections = (f"{name}:\n{_closed(_value_text(value))}" for name, value in outputs.items())
+        return _closed(value_text(next(iter(outputs.values()))))
+    sections = (f"{name}:\n{_closed(value_text(value))}" for name, value in outputs.items())
     return "\n".join(sections)
 
 
-def _value_text(value: JsonValue) -> str:
+def value_text(value: JsonValue) -> str:
+    """A text as it is, anything else as indented JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 

@@ -9,6 +9,7 @@ never has an end while a work of it still holds memory.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Literal, assert_never
 
@@ -484,12 +485,13 @@ class Turn:
                 continues = step.attempt_path
             case _:
                 assert_never(action.source)
+        request = replace(action.request, priority=step.node.step.priority)
         self._add_work(step, path, action.key)
         if continues != path:
             hold(step, path)
         if action.key is not None:
             self.facts.append(StepStarted(path, "gen", continues))
-        self.commands.append(StartGeneration(path, continues, system, action.said, action.request))
+        self.commands.append(StartGeneration(path, continues, system, action.said, request))
 
     def _add_work(self, step: StepState, path: str, key: int | None) -> None:
         step.works.add(path)
