@@ -26,7 +26,7 @@ def check(
     """Check workflow files. Problems go to stdout; the exit code is 3 when there are errors."""
     from flowforge.cli.diagnostics import print_diagnostics, print_diagnostics_as_json
     from flowforge.language.diagnostics import summary_of
-    from flowforge.runtime.invocation import load_file
+    from flowforge.runtime.checking import load_file
 
     diagnostics = [diagnostic for file in files for diagnostic in load_file(file).diagnostics]
     has_errors = any(diagnostic.severity == "error" for diagnostic in diagnostics)

@@ -81,11 +81,9 @@ class ForDraft:
         arrays = [member for member in members_of(type_) if isinstance(member, Array)]
         if arrays and not may_be_null(type_):
             return join_types(member.item for member in arrays)
-        node = self.items.node
         message = f"'for' runs over a list, got {display_type(type_)}"
         help = "write … ?? []" if arrays else "let the step that makes it answer with a JSON array"
-        span = self.items.fragment.place(node.start, node.end)
-        context.report.error("WF210", message, span, help)
+        context.report.error("WF210", message, self.items.span, help)
         return ANY
 
 

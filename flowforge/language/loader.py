@@ -12,7 +12,7 @@ from flowforge.language.scope import Report
 from flowforge.language.source import Source, Span
 from flowforge.language.subflows import Subflows
 from flowforge.language.warnings import add_warnings
-from flowforge.language.yaml_composer import compose
+from flowforge.language.yaml_document import read_document
 
 if TYPE_CHECKING:
     from flowforge.language.named_types import SchemaChecker
@@ -101,7 +101,7 @@ def _load_text(
     if len(text) > MAX_FILE_BYTES or len(text.encode("utf-8", "replace")) > MAX_FILE_BYTES:
         return _too_large(file)
     source = Source(file, text)
-    composed = compose(source)
+    composed = read_document(source)
     report = Report(source, composed.diagnostics)
     program = None
     if composed.root is not None:

@@ -80,23 +80,23 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A parsed expression that is not yet typed."""
+    """A parsed expression that is not yet typed. read: names with their places; span: its own."""
 
     fragment: Fragment
     node: Node
+    read: tuple[tuple[str, Span], ...]
+    span: Span
 
     def names(self) -> Iterator[tuple[str, Span]]:
         """The names it reads, with their places."""
-        for name in names_of(self.node):
-            yield name.name, self.fragment.place(name.start, name.end)
+        yield from self.read
 
     def typed(self, names: Names, report: Report) -> Expression:
         """The expression, its problems reported."""
         type_ = Inference(names, report, self.fragment.place).infer(self.node)
-        span = self.fragment.place(self.node.start, self.node.end)
-        read = frozenset(name.name for name in names_of(self.node))
-        text = self.fragment.text.strip()
-        return Expression(text, self.node, type_, read, self.fragment.source.location(span.start))
+        read = frozenset(name for name, _ in self.read)
+        location = self.fragment.source.location(self.span.start)
+        return Expression(self.fragment.text.strip(), self.node, type_, read, location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,21 +180,29 @@ def parse_template(source: Source, scalar: ScalarNode, report: Report) -> Templa
 def parse_hole(fragment: Fragment, report: Report) -> Hole | None:
     """One expression; None when it cannot be parsed, which is reported."""
     try:
-        return Hole(fragment, parse_expression(fragment.text))
+        node = parse_expression(fragment.text)
     except ExpressionSyntaxError as error:
         place = fragment.place(error.start, error.end)
         report.error(error.code, error.message, place, error.help)
         return None
+    # Places are found by walking the text, so each is looked up once.
+    span = fragment.place(node.start, node.end)
+    read = tuple(
+        (name.name, span if name is node else fragment.place(name.start, name.end))
+        for name in names_of(node)
+    )
+    return Hole(fragment, node, read, span)
 
 
 def _text_hole(hole: Hole, names: Names, report: Report) -> Expression:
     expression = hole.typed(names, report)
     if expression.type != ANY and may_be_null(expression.type):
         message = f"'{expression.text}' may be null ({display_type(expression.type)})"
-        span = hole.fragment.place(hole.node.start, hole.node.end)
         is_simple = isinstance(hole.node, Name) or len(expression.text) < 30
         shown = expression.text if is_simple else "…"
-        report.error("WF208", message, span, f'say what to write then: ${{ {shown} ?? "nothing" }}')
+        report.error(
+            "WF208", message, hole.span, f'say what to write then: ${{ {shown} ?? "nothing" }}'
+        )
     return expression
 
 

@@ -6,7 +6,7 @@ hostile or broken file costs no more than its size: nesting and expanded nodes a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ruamel.yaml import YAML
@@ -24,6 +24,7 @@ from ruamel.yaml.events import (
 
 from flowforge.language.diagnostics import Diagnostic
 from flowforge.language.source import Span
+from flowforge.language.yaml_document import Composed
 from flowforge.language.yaml_nodes import (
     Entry,
     MappingNode,
@@ -52,14 +53,6 @@ _STYLES: dict[str | None, ScalarStyle] = {
 
 class _Refused(Exception):
     """Nothing after this problem can be trusted."""
-
-
-@dataclass(slots=True)
-class Composed:
-    """root: None when the text could not be composed. diagnostics: what was found on the way."""
-
-    root: MappingNode | None = None
-    diagnostics: list[Diagnostic] = field(default_factory=list)
 
 
 def compose(source: Source) -> Composed:

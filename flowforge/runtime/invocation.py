@@ -10,7 +10,7 @@ import anyio
 from flowforge.language import loader
 from flowforge.language.inputs import resolve_inputs
 from flowforge.language.program import Program
-from flowforge.language.schemas import SchemaProblem
+from flowforge.runtime.checking import load_file as load_file
 from flowforge.runtime.run import start
 
 if TYPE_CHECKING:
@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
     from flowforge.backends.protocol import Backend
     from flowforge.language.diagnostics import Diagnostic
-    from flowforge.language.loader import LoadResult
     from flowforge.language.program import JsonValue
-
-
-def load_file(path: str | Path) -> LoadResult:
-    """Load a workflow file with JSON Schemas checked too; every problem is a diagnostic."""
-    return loader.load(path, schema_checker=_check_schema)
 
 
 def check(path: str | Path) -> tuple[Diagnostic, ...]:
@@ -80,12 +74,3 @@ def run_sync(
         return await run(workflow, backend=backend, model=model, **inputs)
 
     return anyio.run(main)
-
-
-def _check_schema(schema: JsonValue) -> list[SchemaProblem]:
-    from flowforge.grammars import check_schema
-
-    return [
-        SchemaProblem(problem.pointer, problem.message, problem.severity, problem.help)
-        for problem in check_schema(schema)
-    ]

@@ -1,0 +1,36 @@
+"""Workflow files loaded with all that is known of them checked; imports nothing of a run."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import TYPE_CHECKING
+
+from flowforge.language import loader
+from flowforge.language.schemas import SchemaProblem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flowforge.language.loader import LoadResult
+    from flowforge.language.program import JsonValue
+
+
+def load_file(path: str | Path) -> LoadResult:
+    """Load a workflow file with JSON Schemas checked too; every problem is a diagnostic."""
+    return loader.load(path, schema_checker=_check_schema)
+
+
+def _check_schema(schema: JsonValue) -> list[SchemaProblem]:
+    return [*_problems_of(json.dumps(schema, ensure_ascii=False))]
+
+
+@functools.lru_cache(maxsize=1024)
+def _problems_of(schema: str) -> tuple[SchemaProblem, ...]:
+    """By the schema's text: many steps ask for the same form, and compiling it takes a while."""
+    from flowforge.grammars import check_schema
+
+    return tuple(
+        SchemaProblem(problem.pointer, problem.message, problem.severity, problem.help)
+        for problem in check_schema(json.loads(schema))
+    )
