@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from flowforge import testing
     from flowforge.backends.protocol import Backend
     from flowforge.backends.script import ScriptBackend, ScriptedAnswer
     from flowforge.errors import (
@@ -20,54 +21,98 @@ if TYPE_CHECKING:
         ToolError,
         WorkflowError,
     )
+    from flowforge.flows.branches import BranchTask, BranchTasks
+    from flowforge.flows.chat import Branch, Chat, Fork
+    from flowforge.flows.failures import ChatBusy, Stopped
+    from flowforge.flows.flow import Flow, flow
+    from flowforge.flows.rounds import Round, rounds
+    from flowforge.flows.run import Run
+    from flowforge.flows.starting import run, run_sync, start
+    from flowforge.flows.streams import TextStream, ValueStream
+    from flowforge.flows.tool import Tool, tool
     from flowforge.runtime.events import Event
-    from flowforge.runtime.invocation import check, load, run, run_sync
-    from flowforge.runtime.run import Run, RunCancelledError, RunFailedError, start
+    from flowforge.runtime.handle import RunHandle
+    from flowforge.runtime.invocation import check, load
+    from flowforge.runtime.run import RunCancelledError, RunFailedError
 
 __all__ = [  # noqa: RUF022 - grouped by what they are for
-    # Workflows
+    # Workflow files
     "check",
     "load",
+    # Workflows in Python
+    "Branch",
+    "BranchTask",
+    "BranchTasks",
+    "Chat",
+    "Flow",
+    "Fork",
+    "Round",
+    "Run",
+    "TextStream",
+    "Tool",
+    "ValueStream",
+    "flow",
+    "rounds",
+    "tool",
     # Runs
     "Event",
-    "Run",
+    "RunHandle",
     "run",
     "run_sync",
     "start",
+    "testing",
     # Where tokens come from
     "Backend",
     "ScriptBackend",
     "ScriptedAnswer",
     # Errors
+    "ChatBusy",
     "EngineError",
     "FlowForgeError",
     "InternalError",
     "Location",
     "RunCancelledError",
     "RunFailedError",
+    "Stopped",
     "ToolError",
     "WorkflowError",
 ]
 
 _HOMES = {
     "Backend": "flowforge.backends.protocol",
+    "Branch": "flowforge.flows.chat",
+    "BranchTask": "flowforge.flows.branches",
+    "BranchTasks": "flowforge.flows.branches",
+    "Chat": "flowforge.flows.chat",
+    "ChatBusy": "flowforge.flows.failures",
     "EngineError": "flowforge.errors",
     "Event": "flowforge.runtime.events",
+    "Flow": "flowforge.flows.flow",
     "FlowForgeError": "flowforge.errors",
+    "Fork": "flowforge.flows.chat",
     "InternalError": "flowforge.errors",
     "Location": "flowforge.errors",
-    "Run": "flowforge.runtime.run",
+    "Round": "flowforge.flows.rounds",
+    "Run": "flowforge.flows.run",
     "RunCancelledError": "flowforge.runtime.run",
     "RunFailedError": "flowforge.runtime.run",
+    "RunHandle": "flowforge.runtime.handle",
     "ScriptBackend": "flowforge.backends.script",
     "ScriptedAnswer": "flowforge.backends.script",
+    "Stopped": "flowforge.flows.failures",
+    "TextStream": "flowforge.flows.streams",
+    "Tool": "flowforge.flows.tool",
     "ToolError": "flowforge.errors",
+    "ValueStream": "flowforge.flows.streams",
     "WorkflowError": "flowforge.errors",
     "check": "flowforge.runtime.invocation",
+    "flow": "flowforge.flows.flow",
     "load": "flowforge.runtime.invocation",
-    "run": "flowforge.runtime.invocation",
-    "run_sync": "flowforge.runtime.invocation",
-    "start": "flowforge.runtime.run",
+    "rounds": "flowforge.flows.rounds",
+    "run": "flowforge.flows.starting",
+    "run_sync": "flowforge.flows.starting",
+    "start": "flowforge.flows.starting",
+    "tool": "flowforge.flows.tool",
 }
 
 
@@ -75,6 +120,8 @@ if not TYPE_CHECKING:  # A checker that sees `__getattr__` accepts every name.
 
     def __getattr__(name: str) -> object:
         """Import a public name from its home."""
+        if name == "testing":
+            return import_module("flowforge.testing")
         home = _HOMES.get(name)
         if home is None:
             raise AttributeError(f"module 'flowforge' has no attribute {name!r}")

@@ -6,19 +6,18 @@ import json
 from typing import TYPE_CHECKING
 
 from flowforge.errors import WorkflowError
-from flowforge.language.inputs import resolve_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from flowforge.language.program import JsonValue, Program
+    from flowforge.language.program import JsonValue
 
 
-def read_inputs(program: Program, pairs: Sequence[str], file: Path | None) -> dict[str, JsonValue]:
-    """Every input of the program. Raises WorkflowError WF3xx and WF520."""
+def read_inputs(pairs: Sequence[str], file: Path | None) -> dict[str, JsonValue]:
+    """The inputs as given. Raises WorkflowError WF520."""
     given = {} if file is None else _read_file(file)
-    return resolve_inputs(program, {**given, **dict(map(_split_pair, pairs))})
+    return {**given, **dict(map(_split_pair, pairs))}
 
 
 def _split_pair(pair: str) -> tuple[str, str]:

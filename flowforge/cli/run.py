@@ -1,11 +1,10 @@
-"""`flowforge run`: a workflow file to its outputs, with live progress.
+"""`flowforge run`: a workflow file or a flow of a Python file to its outputs, with live progress.
 
 The result goes to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import Annotated
 
@@ -18,7 +17,12 @@ from flowforge.cli.failures import guarded
 @guarded
 def run(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The workflow file.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A workflow file, or FILE.py:NAME, a flow of a Python file.",
+            show_default=False,
+        ),
     ],
     inputs: Annotated[
         list[str] | None,
@@ -33,8 +37,24 @@ def run(
         typer.Option(
             "--model",
             "-m",
-            metavar="DIR|HF_ID",
-            help="A model directory or Hugging Face id; without it the default model.",
+            metavar="DIR|GGUF|HF_ID",
+            help="A model directory, GGUF file or Hugging Face id; without it the default model.",
+            show_default=False,
+        ),
+    ] = None,
+    answers_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--answers",
+            metavar="FILE",
+            help="A YAML or JSON file of answers by step path.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            help="For everything random; without it one is drawn and told in the first event.",
             show_default=False,
         ),
     ] = None,
@@ -50,19 +70,24 @@ def run(
     backend: Annotated[str, typer.Option("--backend", hidden=True)] = "engine",
 ) -> ExitCode:
     """Run a workflow. The result goes to stdout, progress and accounting to stderr."""
-    from flowforge.cli.diagnostics import print_diagnostics, print_workflow_errors
+    from flowforge.cli.answers import read_answers
     from flowforge.cli.inputs import read_inputs
-    from flowforge.runtime.invocation import load_file
 
-    loaded = load_file(file)
-    if loaded.program is None:
-        print_workflow_errors(loaded.diagnostics, as_json=as_json)
-        return ExitCode.WORKFLOW
-    if not is_quiet:
-        print_diagnostics(loaded.diagnostics, sys.stderr)
-    values = read_inputs(loaded.program, inputs or [], inputs_file)
+    given = read_inputs(inputs or [], inputs_file)
+    answers = read_answers(answers_file)
+    if file.endswith(".py") or ".py:" in file:
+        from flowforge.cli.workflows import flow_to_begin
+
+        begin = flow_to_begin(file, given, seed)
+    else:
+        from flowforge.cli.workflows import program_to_begin
+
+        found = program_to_begin(file, given, answers, seed, as_json=as_json, is_quiet=is_quiet)
+        if found is None:
+            return ExitCode.WORKFLOW
+        begin = found
 
     from flowforge.cli.session import Session, SessionOptions
 
-    options = SessionOptions(backend, model, as_json=as_json, is_quiet=is_quiet)
-    return Session(loaded.program, values, options).run()
+    options = SessionOptions(backend, model, answers, as_json=as_json, is_quiet=is_quiet)
+    return Session(begin, options).run()

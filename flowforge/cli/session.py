@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from flowforge.cli.answers import asker_for
 from flowforge.cli.backends import open_backend
 from flowforge.cli.download import DownloadProgress
 from flowforge.cli.exit_codes import ExitCode
@@ -18,13 +19,14 @@ from flowforge.cli.progress import NoProgress, Progress, choose_progress
 from flowforge.cli.texts import accounting_line, outputs_text
 from flowforge.runtime.event_json import event_as_json
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished
-from flowforge.runtime.run import Run, RunFailedError, start
+from flowforge.runtime.run import RunFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flowforge.language.program import JsonValue, Program
+    from flowforge.cli.workflows import Begin
     from flowforge.runtime.events import Event, Fact
+    from flowforge.runtime.handle import RunHandle
 
 _FRAME_S = 0.1
 
@@ -35,23 +37,21 @@ class SessionOptions:
 
     backend: str
     model: str | None
+    answers: Mapping[str, str]
     as_json: bool
     is_quiet: bool
 
 
 class Session:
-    """Runs a program once; the first signal cancels the run, the second ends the process."""
+    """Runs a workflow once; the first signal cancels the run, the second ends the process."""
 
-    def __init__(
-        self, program: Program, inputs: Mapping[str, JsonValue], options: SessionOptions
-    ) -> None:
-        self._program = program
-        self._inputs = inputs
+    def __init__(self, begin: Begin, options: SessionOptions) -> None:
+        self._begin = begin
         self._options = options
         self._progress: Progress = (
             NoProgress() if options.as_json else choose_progress(is_quiet=options.is_quiet)
         )
-        self._run: Run | None = None
+        self._run: RunHandle[object] | None = None
         self._signal_code: ExitCode | None = None
 
     def run(self) -> ExitCode:
@@ -80,13 +80,13 @@ class Session:
         with DownloadProgress(is_quiet=options.is_quiet or options.as_json) as download:
             async with (
                 open_backend(options.backend, options.model, download) as backend,
-                start(self._program, self._inputs, backend) as run,
+                self._begin(backend, asker_for(options.answers, self._progress)) as run,
             ):
                 self._run = run
                 terminal = await self._follow(run)
                 return await self._conclude(run, terminal)
 
-    async def _follow(self, run: Run) -> Fact:
+    async def _follow(self, run: RunHandle[object]) -> Fact:
         """Show every event; returns the terminal fact."""
         event: Event | None = None
         with self._progress:
@@ -97,7 +97,7 @@ class Session:
         assert event is not None
         return event.fact
 
-    async def _conclude(self, run: Run, terminal: Fact) -> ExitCode:
+    async def _conclude(self, run: RunHandle[object], terminal: Fact) -> ExitCode:
         code = ExitCode.DONE
         match terminal:
             case RunFinished(outputs):

@@ -1,0 +1,324 @@
+"""A chat: a cursor on a conversation, in the words of a flow's author."""
+
+from __future__ import annotations
+
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, overload
+
+from flowforge.errors import WorkflowError
+from flowforge.flows.answers import answer_type, choice_of, require_not_cut_off
+from flowforge.flows.branches import BranchTask, BranchTasks, TaskBoard, run_each
+from flowforge.flows.functions import function_name
+from flowforge.flows.prompts import render_prompt
+from flowforge.flows.rounds import require_count
+from flowforge.flows.scopes import branch_path, branch_scope
+from flowforge.flows.streams import TextStream, ValueStream
+from flowforge.flows.votes import vote
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        AsyncGenerator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Iterator,
+        Sequence,
+    )
+    from contextlib import AbstractAsyncContextManager
+    from typing import Unpack
+
+    from pydantic import TypeAdapter
+
+    from flowforge.flows.answers import AnswerType
+    from flowforge.flows.branches import ForkJoin
+    from flowforge.flows.cursor import Cursor
+    from flowforge.flows.sampling import SamplingOptions
+    from flowforge.flows.scopes import Scope
+    from flowforge.flows.votes import StopWhen
+
+T = TypeVar("T")
+ItemT = TypeVar("ItemT")
+TextT = TypeVar("TextT", bound=str)
+P = ParamSpec("P")
+
+
+class Chat:
+    """A conversation as its author sees it; made by `Run.chat` and by forks.
+
+    It can be added to by one task at a time, and by none while forks of it are open: ChatBusy
+    otherwise. What fails or is cancelled leaves it as it was. After its block it is closed.
+    """
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    def user(self, template: str, /, **values: object) -> None:
+        """Append a user turn. `{name}` in the template is a hole for the value of that name.
+
+        Values are put in once and never read as template text; nothing in either becomes a control
+        token. Raises WorkflowError WF602 when holes and values do not agree, ChatBusy.
+        """
+        self._cursor.add_user(render_prompt(template, values))
+
+    # -- one turn ---------------------------------------------------------------------------------
+
+    @overload
+    async def gen(
+        self,
+        /,
+        *,
+        regex: str | None = None,
+        name: str = "gen",
+        **sampling: Unpack[SamplingOptions],
+    ) -> str: ...
+
+    @overload
+    async def gen(
+        self,
+        kind: type[T] | TypeAdapter[T],
+        /,
+        *,
+        items: int | None = None,
+        name: str = "gen",
+        **sampling: Unpack[SamplingOptions],
+    ) -> T: ...
+
+    async def gen(
+        self,
+        kind: type[T] | TypeAdapter[T] | None = None,
+        /,
+        *,
+        items: int | None = None,
+        regex: str | None = None,
+        name: str = "gen",
+        **sampling: Unpack[SamplingOptions],
+    ) -> T | str:
+        """Let the model write the next turn: text, or a value of a type.
+
+        kind: a class, `list[…]`, a pydantic model or a TypeAdapter; the model can write nothing but
+        JSON of its schema. `str` is text, like no kind at all. items: exact length of a list.
+        regex: the whole text matches it. name: of the step, for its path.
+        Raises WorkflowError WF501 for an answer that must be whole and was cut off, WF603, WF608,
+        ChatBusy.
+        """
+        if kind is None or kind is str:
+            async with self._cursor.turn(name, sampling, regex=regex) as turn:
+                done = await turn.write()
+                if regex is not None:
+                    require_not_cut_off(turn.path, done)
+                turn.value = done.text
+            return done.text
+        answer = answer_type(kind, items)
+        async with self._cursor.turn(name, sampling, schema=answer.schema) as turn:
+            done = await turn.write()
+            value = answer.value_of(turn.path, done)
+            turn.value = value
+        return value
+
+    async def choose(
+        self,
+        options: Sequence[TextT],
+        *,
+        name: str = "choose",
+        **sampling: Unpack[SamplingOptions],
+    ) -> TextT:
+        """Let the model choose one of some texts; it can write nothing else."""
+        require_count("options", len(options))
+        async with self._cursor.turn(name, sampling, choice=tuple(options)) as turn:
+            done = await turn.write()
+            chosen = choice_of(turn.path, done, options)
+            turn.value = chosen
+        return chosen
+
+    @overload
+    def stream(
+        self, /, *, name: str = "gen", **sampling: Unpack[SamplingOptions]
+    ) -> AbstractAsyncContextManager[TextStream]: ...
+
+    @overload
+    def stream(
+        self,
+        kind: type[T] | TypeAdapter[T],
+        /,
+        *,
+        items: int | None = None,
+        name: str = "gen",
+        **sampling: Unpack[SamplingOptions],
+    ) -> AbstractAsyncContextManager[ValueStream[T]]: ...
+
+    def stream(
+        self,
+        kind: type[T] | TypeAdapter[T] | None = None,
+        /,
+        *,
+        items: int | None = None,
+        name: str = "gen",
+        **sampling: Unpack[SamplingOptions],
+    ) -> AbstractAsyncContextManager[TextStream] | AbstractAsyncContextManager[ValueStream[T]]:
+        """`gen`, seen while it is written.
+
+            async with chat.stream(Critique) as critique:
+                async for so_far in critique:
+                    ...
+            print(critique.result)
+
+        Gives pieces of text, or the JSON value as far as its fields have closed. Leaving the block
+        before the end stops the model, cancels the step, and leaves the chat as it was.
+        """
+        if kind is None or kind is str:
+            return self._text_stream(name, sampling)
+        return self._value_stream(answer_type(kind, items), name, sampling)
+
+    @asynccontextmanager
+    async def _text_stream(
+        self, name: str, sampling: SamplingOptions
+    ) -> AsyncGenerator[TextStream]:
+        async with self._cursor.turn(name, sampling) as turn, aclosing(turn.texts()) as texts:
+            yield TextStream(turn, texts)
+
+    @asynccontextmanager
+    async def _value_stream(
+        self, answer: AnswerType[T], name: str, sampling: SamplingOptions
+    ) -> AsyncGenerator[ValueStream[T]]:
+        async with (
+            self._cursor.turn(name, sampling, schema=answer.schema) as turn,
+            aclosing(turn.texts()) as texts,
+        ):
+            yield ValueStream(turn, texts, answer)
+
+    async def vote(
+        self,
+        kind: type[T] | TypeAdapter[T],
+        /,
+        n: int,
+        *,
+        stop_when: StopWhen = "decided",
+        items: int | None = None,
+        name: str = "vote",
+        **sampling: Unpack[SamplingOptions],
+    ) -> T:
+        """Let the model answer n times side by side, and take the answer that most gave.
+
+        stop_when: "decided" cancels the answers that cannot change the result any more, "all" waits
+        for them. Among equals the earliest counts. The chat goes on from the answer that won.
+        """
+        require_count("answers", n)
+        return await vote(self._cursor, answer_type(kind, items), n, stop_when, name, sampling)
+
+    # -- forks ------------------------------------------------------------------------------------
+
+    async def map(
+        self,
+        function: Callable[[Chat, ItemT], Awaitable[T]],
+        items: Iterable[ItemT],
+        /,
+        *,
+        limit: int | None = None,
+        name: str | None = None,
+    ) -> list[T]:
+        """Run a function for every item, each on a fork of this chat; results in item order.
+
+        limit: branches at one time. The first failure cancels the others. name: of the step;
+        else that of the function.
+        """
+        cursor = self._cursor
+        path = cursor.scope.path(name or function_name(function))
+
+        async def explore(scope: Scope, item: ItemT) -> T:
+            fork = await cursor.fork(scope)
+            try:
+                return await function(Chat(fork), item)
+            finally:
+                await fork.close()
+
+        with cursor.frozen(), cursor.session.step(path, "for") as end:
+            results = await run_each(cursor.session, path, items, limit, explore)
+            end.value = results
+        return results
+
+    @asynccontextmanager
+    async def fork(
+        self, n: int, *, join: ForkJoin = "all", name: str = "fork"
+    ) -> AsyncGenerator[Fork]:
+        """N forks of this chat, as chats and as places to start functions in.
+
+            async with chat.fork(2) as (a, b):
+                cost = a.start(explore, "cost")
+                risk = b.start(explore, "risk")
+            texts = [cost.result, risk.result]
+
+        The block ends when every started function has ended. This chat is frozen until then.
+        join: what one branch's end means to the others, see ForkJoin.
+        """
+        require_count("forks", n)
+        cursor = self._cursor
+        path = cursor.scope.path(name)
+        board = TaskBoard(cursor.session, join)
+        with cursor.frozen(), cursor.session.step(path, "fork", cursor.last_path) as end:
+            forks: list[Cursor] = []
+            try:
+                # One by one, so that those that are open are closed when another cannot be had.
+                for idx in range(n):
+                    forks.append(await cursor.fork(branch_scope(path, idx)))  # noqa: PERF401
+                async with board.tasks():
+                    yield Fork(
+                        [Branch(fork, board, branch_path(path, i)) for i, fork in enumerate(forks)]
+                    )
+            finally:
+                for fork in forks:
+                    await fork.close()
+            board.require_winner()
+            end.value = board.results()
+
+
+class Branch(Chat):
+    """One of the chats of a fork."""
+
+    def __init__(self, cursor: Cursor, board: TaskBoard, path: str) -> None:
+        super().__init__(cursor)
+        self._board = board
+        self._path = path
+
+    def start(
+        self,
+        function: Callable[Concatenate[Chat, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> BranchTask[T]:
+        """Run a function with this chat beside the block; its result is there after the block."""
+        return self._board.start(
+            self._path, self._cursor.scope, lambda: function(self, *args, **kwargs)
+        )
+
+
+class Fork:
+    """The branches of `Chat.fork`."""
+
+    def __init__(self, branches: Sequence[Branch]) -> None:
+        self._branches = tuple(branches)
+
+    def __iter__(self) -> Iterator[Branch]:
+        """Each branch."""
+        return iter(self._branches)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._branches)
+
+    def __getitem__(self, idx: int) -> Branch:
+        """One branch."""
+        return self._branches[idx]
+
+    def start(
+        self, function: Callable[[Chat, ItemT], Awaitable[T]], items: Sequence[ItemT]
+    ) -> BranchTasks[T]:
+        """Run a function once in every branch, each with its item. Raises WorkflowError WF607."""
+        if len(items) != len(self._branches):
+            raise WorkflowError(
+                "WF607",
+                f"a fork of {len(self._branches)} branches was given {len(items)} items",
+                help="fork as many branches as there are items, or use chat.map",
+            )
+        pairs = zip(self._branches, items, strict=True)
+        return BranchTasks([branch.start(function, item) for branch, item in pairs])

@@ -1,0 +1,216 @@
+"""A place in a conversation: what was said so far, and who may go on from there.
+
+A turn that fails, is cut off or is cancelled leaves the conversation as it was. Backends see to
+that for a turn that does not come to its end; a turn that must stand a check afterwards is written
+on a fork, which takes the conversation's place when it does.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+from flowforge.backends.protocol import GenerateRequest, GenerationDone, TextDelta
+from flowforge.errors import InternalError, WorkflowError
+from flowforge.flows.failures import ChatBusy
+from flowforge.flows.sampling import sampling_of
+from flowforge.runtime.seeds import derived_seed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Mapping
+
+    from flowforge.backends.protocol import Conversation
+    from flowforge.flows.sampling import SamplingOptions
+    from flowforge.flows.scopes import Scope
+    from flowforge.flows.session import FlowSession
+    from flowforge.language.program import JsonValue
+
+
+class Turn:
+    """One turn of the model while it is written. value: what its step comes to."""
+
+    def __init__(
+        self, session: FlowSession, conversation: Conversation, request: GenerateRequest
+    ) -> None:
+        self.conversation = conversation
+        self.path: str = request.label
+        self.value: object = None
+        self._session = session
+        self._request = request
+        self._done: GenerationDone | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the model has come to its end."""
+        return self._done is not None
+
+    @property
+    def done(self) -> GenerationDone:
+        """The end of a turn that is whole."""
+        if self._done is None:
+            raise InternalError("IN601", f"the turn of {self.path!r} is not written yet")
+        return self._done
+
+    async def texts(self) -> AsyncGenerator[str]:
+        """The text as it comes; close it to stop early."""
+        items = self._session.generate(self.conversation, self._request)
+        async with aclosing(items):
+            async for item in items:
+                if isinstance(item, TextDelta):
+                    yield item.text
+                else:
+                    self._done = item
+
+    async def write(self) -> GenerationDone:
+        """Let the model write to its end."""
+        async with aclosing(self.texts()) as texts:
+            async for _ in texts:
+                pass
+        return self.done
+
+
+class Cursor:
+    """Owns one conversation. last_path: of the step whose turn is the conversation's last."""
+
+    def __init__(
+        self,
+        session: FlowSession,
+        scope: Scope,
+        conversation: Conversation,
+        last_path: str | None = None,
+    ) -> None:
+        self.session = session
+        self.scope = scope
+        self.last_path = last_path
+        self._conversation = conversation
+        self._is_closed = False
+        self._writes: str | None = None
+        self._num_forks = 0
+
+    def add_user(self, text: str) -> None:
+        """Append a user turn. Raises ChatBusy."""
+        self._require_free()
+        self._conversation.add_user(text)
+
+    async def fork(self, scope: Scope) -> Cursor:
+        """A second cursor from here; to be closed before `frozen` ends."""
+        conversation = await self.session.fork(self._conversation)
+        return Cursor(self.session, scope, conversation, self.last_path)
+
+    async def close(self) -> None:
+        """Give the conversation back; idempotent."""
+        self._is_closed = True
+        await self.session.close(self._conversation)
+
+    @contextmanager
+    def frozen(self) -> Generator[None]:
+        """While forks are open. Raises ChatBusy while the model writes here."""
+        self._require_open()
+        if self._writes is not None:
+            raise ChatBusy(f"the model writes {self._writes!r}")
+        self._num_forks += 1
+        try:
+            yield
+        finally:
+            self._num_forks -= 1
+
+    @contextmanager
+    def writing(self, name: str) -> Generator[None]:
+        """While the model writes for the step called `name`. Raises ChatBusy."""
+        self._require_free()
+        self._writes = name
+        try:
+            yield
+        finally:
+            self._writes = None
+
+    @asynccontextmanager
+    async def turn(
+        self,
+        name: str,
+        options: SamplingOptions,
+        *,
+        schema: Mapping[str, JsonValue] | None = None,
+        choice: tuple[str, ...] | None = None,
+        regex: str | None = None,
+    ) -> AsyncGenerator[Turn]:
+        """A step in which the model writes the next turn, which counts when the block ends well.
+
+        A block that leaves before the turn is whole cancels the step.
+        """
+        with self.writing(name):
+            path = self.scope.path(name)
+            with self.session.step(path, "gen", self.last_path) as end:
+                request = self._request(path, options, schema=schema, choice=choice, regex=regex)
+                is_checked = not (schema is None and choice is None and regex is None)
+                conversation = self._conversation
+                if is_checked:
+                    conversation = await self.session.fork(conversation)
+                turn = Turn(self.session, conversation, request)
+                async with self.trying(turn):
+                    yield turn
+                if turn.is_whole:
+                    end.value, end.done = turn.value, turn.done
+                    self.last_path = path
+                else:
+                    end.is_left_early = True
+
+    @asynccontextmanager
+    async def trying(self, turn: Turn) -> AsyncGenerator[None]:
+        """The turn's conversation becomes the cursor's if the block ends well with a whole turn."""
+        if turn.conversation is self._conversation:
+            yield
+            return
+        dropped = turn.conversation
+        try:
+            yield
+            if turn.is_whole:
+                dropped, self._conversation = self._conversation, turn.conversation
+        finally:
+            await self.session.close(dropped)
+
+    async def sample(
+        self,
+        path: str,
+        idx: int,
+        options: SamplingOptions,
+        schema: Mapping[str, JsonValue],
+    ) -> Turn:
+        """One of several answers to what was said, on a fork that the caller closes."""
+        if "seed" in options:
+            # One seed for all samples would give one answer many times.
+            options = {**options, "seed": derived_seed(options["seed"], f"sample {idx}, try 1")}
+        draft = await self.session.fork(self._conversation)
+        return Turn(self.session, draft, self._request(path, options, schema=schema))
+
+    def _request(
+        self,
+        path: str,
+        options: SamplingOptions,
+        *,
+        schema: Mapping[str, JsonValue] | None = None,
+        choice: tuple[str, ...] | None = None,
+        regex: str | None = None,
+    ) -> GenerateRequest:
+        return GenerateRequest(
+            sampling=sampling_of(options, self.session.seed_for(path)),
+            json_schema=schema,
+            choice=choice,
+            regex=regex,
+            label=path,
+        )
+
+    def _require_free(self) -> None:
+        self._require_open()
+        if self._writes is not None:
+            raise ChatBusy(f"the model writes {self._writes!r}")
+        if self._num_forks:
+            raise ChatBusy("forks of it are open")
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise WorkflowError(
+                "WF609",
+                "the chat was used after the end of its block",
+                help="keep what uses it inside 'async with', and return values, not chats",
+            )

@@ -1,0 +1,146 @@
+"""A flow from its start to its terminal event, on asyncio and on trio."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+
+import anyio
+
+from flowforge.flows.run import Run
+from flowforge.flows.scopes import SCOPE, Scope
+from flowforge.flows.session import FlowSession
+from flowforge.flows.values import json_value
+from flowforge.runtime.clock import MonotonicClock
+from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted, StepFailed
+from flowforge.runtime.people import nobody
+from flowforge.runtime.run import RunCancelledError, RunFailedError
+from flowforge.runtime.stream import MAX_WAITING, EventStream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from flowforge.backends.protocol import Backend
+    from flowforge.flows.flow import Flow
+    from flowforge.runtime.clock import Clock
+    from flowforge.runtime.people import Asker
+    from flowforge.runtime.state import Failure
+    from flowforge.runtime.stream import EventReader
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SEED_BITS = 48
+
+
+class FlowHandle(Generic[T]):
+    """A flow in progress, as its reader sees it; a `RunHandle`."""
+
+    def __init__(self, execution: _Execution[P, T]) -> None:
+        self._execution = execution
+
+    def events(self, *, max_waiting: int = MAX_WAITING) -> EventReader:
+        """See `RunHandle.events`."""
+        return self._execution.session.stream.reader(max_waiting=max_waiting)
+
+    async def result(self) -> T:
+        """See `RunHandle.result`."""
+        return await self._execution.result()
+
+    def cancel(self) -> None:
+        """See `RunHandle.cancel`."""
+        self._execution.scope.cancel()
+
+
+@asynccontextmanager
+async def start_flow(
+    flow: Flow[P, T],
+    inputs: Mapping[str, object],
+    backend: Backend,
+    *,
+    clock: Clock | None = None,
+    seed: int | None = None,
+    asker: Asker | None = None,
+) -> AsyncGenerator[FlowHandle[T]]:
+    """Start a flow, which goes on beside the block.
+
+    Leaving the block cancels what still runs and returns when every conversation is closed.
+    inputs: as `Flow.resolve_inputs` gives them. clock, seed, asker: as for `runtime.run.start`.
+    """
+    clock = clock or MonotonicClock()
+    seed = secrets.randbits(_SEED_BITS) if seed is None else seed
+    session = FlowSession(backend, EventStream(clock.now), seed, clock, asker or nobody)
+    execution = _Execution(flow, inputs, session)
+    body_error: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(execution.drive)
+        try:
+            yield FlowHandle(execution)
+        except Exception as error:
+            # A task group would wrap what the block raised in an ExceptionGroup.
+            body_error = error
+        finally:
+            execution.scope.cancel()
+    if body_error is not None:
+        raise body_error
+
+
+class _Execution(Generic[P, T]):
+    """Calls the function of a flow and tells how it ended."""
+
+    def __init__(
+        self, flow: Flow[P, T], inputs: Mapping[str, object], session: FlowSession
+    ) -> None:
+        self.session = session
+        self.scope: anyio.CancelScope = anyio.CancelScope()
+        self._flow = flow
+        self._inputs = inputs
+        self._ended = anyio.Event()
+        self._values: list[T] = []
+        self._failures: tuple[Failure, ...] = ()
+
+    async def drive(self) -> None:
+        """Run to the end; whatever happens, conversations are closed and the stream is ended."""
+        session, flow = self.session, self._flow
+        inputs = {name: json_value(value) for name, value in self._inputs.items()}
+        session.stream.emit(RunStarted(flow.name, inputs, session.seed))
+        SCOPE.set(Scope())
+        try:
+            with self.scope:
+                try:
+                    self._values.append(await flow.call(Run(session), self._inputs))
+                except Exception as error:
+                    self._failures = session.log.failures(error, otherwise=flow.name)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await session.close_all()
+            self._end()
+
+    async def result(self) -> T:
+        """What the flow returned. Raises RunFailedError, or RunCancelledError after a cancel."""
+        await self._ended.wait()
+        if self._failures:
+            raise RunFailedError(self._failures) from self._failures[0].error
+        if not self._values:
+            raise RunCancelledError
+        return self._values[0]
+
+    def _end(self) -> None:
+        session = self.session
+        accounting = session.accounting()
+        self._failures = (*self._failures, *session.close_failures)
+        if self._failures:
+            told = tuple(_step_failed(failure) for failure in self._failures)
+            session.stream.emit(RunFailed(told, accounting))
+        elif self._values:
+            outputs = {"result": json_value(self._values[0])}
+            session.stream.emit(RunFinished(outputs, accounting))
+        else:
+            session.stream.emit(RunCancelled(accounting))
+        self._ended.set()
+
+
+def _step_failed(failure: Failure) -> StepFailed:
+    error = failure.error
+    return StepFailed(failure.path, error.code, error.message, error.help)

@@ -1,0 +1,176 @@
+"""A flow: an async function whose first parameter is its run, and whose others are its inputs."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_type_hints,
+)
+
+from pydantic import TypeAdapter, ValidationError
+
+from flowforge.errors import WorkflowError
+from flowforge.flows.functions import function_name, location_of
+from flowforge.language.diagnostics import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from flowforge.flows.run import Run
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """One input of a flow, from a parameter of its function."""
+
+    name: str
+    adapter: TypeAdapter[object]
+    shown_type: str
+    is_required: bool
+    default: object
+
+
+class Flow(Generic[P, T]):
+    """An async function that can be run; made by `@flow`.
+
+    Called directly, with the run of the flow that calls it, it is the plain function.
+    """
+
+    def __init__(self, function: Callable[Concatenate[Run, P], Awaitable[T]]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+        self.name: str = function_name(function)
+        self._inputs = _inputs_of(function, self.name)
+
+    def __call__(self, run: Run, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Run as a part of another flow: its steps are that flow's."""
+        return self._function(run, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Flow({self.name}, inputs={list(self._inputs)})"
+
+    def resolve_inputs(self, given: Mapping[str, object]) -> dict[str, object]:
+        """Every input: given, else its default, of the type that the function says.
+
+        A text given for an input that takes no text, as from a command line, is read as JSON.
+        Raises WorkflowError WF301, WF302, WF303.
+        """
+        for name in given:
+            if name not in self._inputs:
+                known = ", ".join(self._inputs)
+                otherwise = f"inputs of this flow: {known}" if known else "it takes no inputs"
+                help = did_you_mean(name, self._inputs, otherwise)
+                raise WorkflowError("WF302", f"unknown input {name!r}", help=help)
+        return {name: self._value_of(one, given) for name, one in self._inputs.items()}
+
+    def call(self, run: Run, inputs: Mapping[str, object]) -> Awaitable[T]:
+        """Call the function with resolved inputs."""
+        # The inputs were checked against the parameters one by one.
+        function = cast("Callable[..., Awaitable[T]]", self._function)
+        return function(run, **inputs)
+
+    def _value_of(self, one: _Input, given: Mapping[str, object]) -> object:
+        if one.name not in given:
+            if one.is_required:
+                raise WorkflowError(
+                    "WF301",
+                    f"input {one.name!r} ({one.shown_type}) is missing",
+                    location=location_of(self._function),
+                    help=f"pass {one.name}=…; on the command line -i {one.name}=…",
+                )
+            return one.default
+        value = given[one.name]
+        try:
+            return one.adapter.validate_python(value)
+        except ValidationError as error:
+            if isinstance(value, str):
+                try:
+                    return one.adapter.validate_json(value)
+                except ValidationError:
+                    pass  # the first message is about the text as it was given
+            first = error.errors(include_url=False)[0]
+            raise WorkflowError(
+                "WF303",
+                f"input {one.name!r} expects {one.shown_type}: {first['msg'].lower()}",
+                location=location_of(self._function),
+            ) from error
+
+
+def flow(function: Callable[Concatenate[Run, P], Awaitable[T]]) -> Flow[P, T]:
+    """Make an async function a flow.
+
+        @ff.flow
+        async def analyst(run: ff.Run, topic: str, audience: str = "executives") -> str: ...
+
+    Raises WorkflowError WF612 for a function that cannot be one.
+    """
+    return Flow(function)
+
+
+def _inputs_of(function: Callable[..., object], name: str) -> dict[str, _Input]:
+    if not inspect.iscoroutinefunction(function):
+        raise _refused(function, f"flow {name!r} is not an async function", "write 'async def'")
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].kind not in {
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    }:
+        reason = f"flow {name!r} has no parameter for its run"
+        raise _refused(function, reason, f"write 'async def {name}(run: ff.Run, …)'")
+    hints = _hints_of(function, name)
+    return {
+        one.name: _input_of(function, one, hints.get(one.name, object)) for one in parameters[1:]
+    }
+
+
+def _hints_of(function: Callable[..., object], name: str) -> dict[str, Any]:
+    # The types of the run and of the result may be imported for checkers only.
+    annotations = dict(function.__annotations__)
+    first = next(iter(inspect.signature(function).parameters))
+    wanted = {key: hint for key, hint in annotations.items() if key not in {first, "return"}}
+    namespace = getattr(function, "__globals__", {})
+    try:
+        return get_type_hints(_Annotated(wanted), globalns=namespace, include_extras=True)
+    except NameError as error:
+        raise _refused(
+            function,
+            f"a type of an input of flow {name!r} is not known when it runs: {error}",
+            "import the type outside 'if TYPE_CHECKING'",
+        ) from error
+
+
+class _Annotated:
+    """Stands for a function with only some of its annotations."""
+
+    def __init__(self, annotations: dict[str, Any]) -> None:
+        self.__annotations__ = annotations
+
+
+def _input_of(function: Callable[..., object], one: inspect.Parameter, hint: Any) -> _Input:
+    if one.kind not in {
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    }:
+        raise _refused(
+            function,
+            f"parameter {one.name!r} cannot be an input, which is given by name",
+            "write it without '*' and before no '/'",
+        )
+    is_required = one.default is inspect.Parameter.empty
+    shown = hint.__name__ if isinstance(hint, type) else str(hint)
+    return _Input(one.name, TypeAdapter(hint), shown, is_required, one.default)
+
+
+def _refused(function: Callable[..., object], message: str, help: str) -> WorkflowError:
+    return WorkflowError("WF612", message, location=location_of(function), help=help)

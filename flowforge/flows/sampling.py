@@ -1,0 +1,47 @@
+"""Sampling as keyword arguments of a chat."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from flowforge.backends.protocol import Sampling
+from flowforge.errors import WorkflowError
+from flowforge.language.diagnostics import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class SamplingOptions(TypedDict, total=False):
+    """What may be said about sampling; what is left out is the backend's default.
+
+    temperature 0 is greedy. seed: without one it follows from the run's seed and the step's path.
+    stop: the text ends before the first of these strings.
+    """
+
+    max_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+    stop: Sequence[str]
+
+
+def sampling_of(options: SamplingOptions, default_seed: int) -> Sampling:
+    """The options as a backend takes them. Raises WorkflowError WF610 for an unknown one."""
+    known = SamplingOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise WorkflowError(
+                "WF610",
+                f"unknown option {name!r} of a generation",
+                help=did_you_mean(name, known, f"options are {', '.join(known)}"),
+            )
+    return Sampling(
+        max_tokens=options.get("max_tokens"),
+        temperature=options.get("temperature"),
+        top_p=options.get("top_p"),
+        top_k=options.get("top_k"),
+        seed=None if options.get("temperature") == 0 else options.get("seed", default_seed),
+        stop=tuple(options.get("stop", ())),
+    )

@@ -1,0 +1,194 @@
+"""What the chats of one flow run share: the event stream, the books and the open conversations."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import anyio
+
+from flowforge.backends.protocol import BackendStatistics, GenerationDone, TextDelta
+from flowforge.errors import FlowForgeError, InternalError
+from flowforge.flows.failures import FailureLog
+from flowforge.flows.values import json_value
+from flowforge.runtime.accounting import AccountBook
+from flowforge.runtime.events import (
+    Accounting,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+    StepText,
+)
+from flowforge.runtime.seeds import derived_seed
+from flowforge.runtime.state import Failure
+from flowforge.tools.function_tool import FunctionTool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+
+    from flowforge.backends.protocol import Backend, Conversation, GenerateRequest
+    from flowforge.flows.tool import Tool
+    from flowforge.runtime.clock import Clock
+    from flowforge.runtime.people import Asker
+    from flowforge.runtime.stream import EventStream
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class StepEnd:
+    """What a step in progress will have come to. done: where a model wrote."""
+
+    value: object = None
+    done: GenerationDone | None = None
+    is_left_early: bool = False
+
+
+class FlowSession:
+    """One run of a flow. seed: what every generation without a seed of its own derives its from."""
+
+    def __init__(
+        self, backend: Backend, stream: EventStream, seed: int, clock: Clock, asker: Asker
+    ) -> None:
+        self.backend = backend
+        self.stream = stream
+        self.seed = seed
+        self.clock = clock
+        self.asker = asker
+        self.log: FailureLog = FailureLog()
+        self.close_failures: list[Failure] = []
+        self._book = AccountBook()
+        self._conversations: dict[int, Conversation] = {}
+        self._tools: dict[int, FunctionTool] = {}
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def step(self, path: str, verb: str, continues: str | None = None) -> Generator[StepEnd]:
+        """A step from its start to its one end: finished, failed or cancelled.
+
+        A step that fails because of one inside it, which readers know of already, is cancelled.
+        """
+        self.stream.emit(StepStarted(path, verb, continues))
+        end = StepEnd()
+        try:
+            yield end
+        except Exception as error:
+            self.log.blame(path, error)
+            untold = self.log.take_untold(error)
+            if untold is None:
+                self.stream.emit(StepCancelled(path))
+            else:
+                self.stream.emit(StepFailed(path, untold.code, untold.message, untold.help))
+            raise
+        except BaseException:
+            self.stream.emit(StepCancelled(path))
+            raise
+        self.stream.emit(StepCancelled(path) if end.is_left_early else _finished(path, end))
+
+    def seed_for(self, path: str) -> int:
+        """The seed of a generation that was given none."""
+        return derived_seed(self.seed, f"{path} answer")
+
+    def function_tool(self, tool: Tool[P, T]) -> FunctionTool:
+        """The tool as this run calls it: its limit on calls at one time is the run's.
+
+        Raises ToolError TL102 for a function that cannot be a tool.
+        """
+        key = id(tool.spec)
+        if key not in self._tools:
+            self._tools[key] = FunctionTool(tool.spec, tool.function)
+        return self._tools[key]
+
+    # -- conversations ----------------------------------------------------------------------------
+
+    async def open(self, system: str | None) -> Conversation:
+        """A new conversation, to be given back with `close`."""
+        return self._keep(await self.backend.open(system=system))
+
+    async def fork(self, conversation: Conversation) -> Conversation:
+        """A fork, to be given back with `close`."""
+        return self._keep(await conversation.fork())
+
+    async def close(self, conversation: Conversation) -> None:
+        """Give a conversation back, cancelled or not; what its backend says against it is kept."""
+        if self._conversations.pop(id(conversation), None) is None:
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                await conversation.close()
+        except Exception as error:
+            self.close_failures.append(Failure("run", _as_backend_error(error)))
+
+    async def close_all(self) -> None:
+        """Give back what is still open: after the flow, nothing unless the flow was killed."""
+        for conversation in list(self._conversations.values()):
+            await self.close(conversation)
+
+    async def generate(
+        self, conversation: Conversation, request: GenerateRequest
+    ) -> AsyncGenerator[TextDelta | GenerationDone]:
+        """Let the model write: deltas, each told as an event, then the end, entered in the books.
+
+        Close the generator to stop early.
+        """
+        items = conversation.generate(request)
+        is_done = False
+        try:
+            async for item in items:
+                if isinstance(item, TextDelta):
+                    self.stream.emit(StepText(request.label, item.text, item.num_tokens))
+                else:
+                    self._book.enter(item)
+                    is_done = True
+                yield item
+        except FlowForgeError:
+            raise
+        except Exception as error:
+            raise _as_backend_error(error) from error
+        finally:
+            with anyio.CancelScope(shield=True):
+                await items.aclose()
+        if not is_done:
+            raise InternalError(
+                "IN507", f"backend {self.backend.name!r} ended a generation without its result"
+            )
+
+    def _keep(self, conversation: Conversation) -> Conversation:
+        self._conversations[id(conversation)] = conversation
+        return conversation
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def accounting(self) -> Accounting:
+        """What the run cost so far."""
+        try:
+            statistics = self.backend.statistics()
+        except Exception as error:
+            # Whoever waits for the end must get one, also from a backend that is gone.
+            statistics = BackendStatistics()
+            self.close_failures.append(Failure("run", _as_backend_error(error)))
+        return self._book.total(statistics, self.stream.elapsed_s)
+
+
+def _finished(path: str, end: StepEnd) -> StepFinished:
+    value = json_value(end.value)
+    if end.done is None:
+        return StepFinished(path, value)
+    return StepFinished(path, value, end.done.finish_reason, end.done.usage)
+
+
+def _as_backend_error(error: Exception) -> FlowForgeError:
+    if isinstance(error, FlowForgeError):
+        return error
+    wrapped = InternalError(
+        "IN508",
+        f"{type(error).__name__}: {error}",
+        help="this is a fault in FlowForge or in its backend; --traceback shows where",
+    )
+    wrapped.__cause__ = error
+    return wrapped
