@@ -16,6 +16,8 @@ class EngineConfig:
     kv_bytes, an exact count. max_step_tokens: rows of one forward pass; longer prompts are computed
     in chunks. max_running: sequences in one step. num_threads: torch's CPU threads; None takes the
     cores this process may use. The engine sets it for its own thread at start.
+    context_len: tokens of one sequence to load the model for; None for what it knows as it is. More
+    turns on the long form of its rope scaling, for texts of any length.
     is_debug: free pages are filled with NaN, so a wrong read cannot pass for a right one. Slow.
     """
 
@@ -25,12 +27,13 @@ class EngineConfig:
     max_step_tokens: int = 512
     max_running: int = 64
     num_threads: int | None = None
+    context_len: int | None = None
     is_debug: bool = False
 
     def __post_init__(self) -> None:
         for name in ("page_size", "max_step_tokens", "max_running"):
             self._require_positive(name, getattr(self, name))
-        for name in ("kv_bytes", "num_pages", "num_threads"):
+        for name in ("kv_bytes", "num_pages", "num_threads", "context_len"):
             if getattr(self, name) is not None:
                 self._require_positive(name, getattr(self, name))
         if self.kv_bytes is not None and self.num_pages is not None:

@@ -43,7 +43,7 @@ def _make_core(directory: Path, vocab_size: int, config: EngineConfig) -> Engine
     from flowforge.engine.runner import ModelRunner
 
     torch.set_num_threads(config.num_threads or _num_usable_cores())
-    model = read_model_config(directory)
+    model = read_model_config(directory, config.context_len)
     decoder = load_decoder(directory, model)
     num_pages = _num_pages(config, model, decoder.dtype)
     store = KvStore(

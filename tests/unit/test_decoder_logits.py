@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
-import transformers
 from decoder_runs import dense_logits, greedy_ids, paged_logits
+from random_models import random_model
 
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.models.weights import load_decoder
@@ -112,23 +112,12 @@ _MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 _FAMILIES = [name for name in _MODELS if "," not in name] + ["llama, grouped heads"]
 
 
+def _build(family: str, settings: dict[str, Any]) -> Any:
+    return random_model(family, **(_SHAPE | settings))
+
+
 def _random_model(name: str) -> Any:
     return _build(*_MODELS[name])
-
-
-def _build(family: str, settings: dict[str, Any]) -> Any:
-    config_class = f"{family}TextConfig" if family == "Gemma3" else f"{family}Config"
-    config = getattr(transformers, config_class)(**(_SHAPE | settings))
-    torch.manual_seed(7)
-    # Written out, not fused: the other implementations have no score caps.
-    config._attn_implementation = "eager"
-    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
-    with torch.no_grad():
-        # Biases and norms start as zeros and ones, which would hide a wrong one.
-        for parameter_name, parameter in model.named_parameters():
-            if parameter_name.endswith("bias") or "norm" in parameter_name:
-                parameter.add_(torch.randn_like(parameter) * 0.2)
-    return model
 
 
 def _text(length: int = TEXT_LEN) -> torch.Tensor:

@@ -7,7 +7,6 @@ import gguf
 import numpy as np
 import pytest
 import torch
-import transformers
 from decoder_runs import dense_logits
 from gguf_files import (
     TOKENS,
@@ -18,6 +17,7 @@ from gguf_files import (
     gguf_tensors,
     write_gguf,
 )
+from random_models import random_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -111,16 +111,7 @@ _MODELS: dict[str, tuple[str, dict[str, Any], GgufSettings]] = {
 
 
 def _random_model(family: str, settings: dict[str, Any]) -> Any:
-    config_class = "Gemma3TextConfig" if family == "Gemma3" else f"{family}Config"
-    config = getattr(transformers, config_class)(**(_SHAPE | settings))
-    torch.manual_seed(11)
-    config._attn_implementation = "eager"
-    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias") or "norm" in name:
-                parameter.add_(torch.randn_like(parameter) * 0.2)
-    return model
+    return random_model(family, **(_SHAPE | settings))
 
 
 def _random_llama() -> Any:

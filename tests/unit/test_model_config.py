@@ -218,6 +218,8 @@ def test_experts_are_in_the_layers_that_the_config_says() -> None:
 def test_head_dim_sets_the_kv_bytes_of_a_token() -> None:
     """ML-004: the derived 80 would be wrong."""
     config = _parse(hidden_size=2560, num_attention_heads=32, num_key_value_heads=8, head_dim=128)
+    heads = (config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim)
+    assert heads == (4096, 1024)
 
     one_layer = {"num_layers": 1, "num_kv_heads": config.num_kv_heads, "head_dim": config.head_dim}
     assert bytes_per_token(**one_layer, dtype=torch.float16) == 4096

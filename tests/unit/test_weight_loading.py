@@ -1,3 +1,11 @@
+"""From files to a decoder. Where the cases of the bank's area model_loading are tested:
+
+ML-001, ML-019 (golden logits and ids): test_default_model. ML-003, ML-013, ML-017, ML-018: here.
+ML-004, ML-005, ML-007, ML-008, ML-012 (config.json): test_model_config. ML-011 (padded ids):
+test_padded_vocabulary, test_tokenizer and test_json_constraint. ML-015 (hostile template):
+test_chat_template. None is left out.
+"""
+
 from __future__ import annotations
 
 import json

@@ -1,0 +1,63 @@
+"""A model with more rows than its tokenizer has ids, in the engine (case ML-011)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from random_models import random_model
+
+from flowforge.engine.config import EngineConfig
+from flowforge.engine.loading import engine_for
+from flowforge.engine.sampling import SamplingParams
+from flowforge.engine.sequence import GenerationRequest
+from flowforge.errors import EngineError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUM_IDS, NUM_ROWS = 50, 64
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    """A model that says nothing but padded ids when it is let."""
+    model = random_model(
+        "Llama",
+        vocab_size=NUM_ROWS,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        eos_token_id=None,
+    )
+    with torch.no_grad():
+        model.lm_head.weight[NUM_IDS:] = 100 * model.lm_head.weight[NUM_IDS:]
+    model.save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+async def test_ids_past_the_tokenizer_are_never_said(model_dir: Path, temperature: float) -> None:
+    config = EngineConfig(num_pages=8, num_threads=1)
+    params = SamplingParams(max_tokens=20, temperature=temperature, seed=1)
+    async with engine_for(model_dir, vocab_size=NUM_IDS, config=config) as engine:
+        sequence = engine.open([1, 2, 3])
+        async for _ in sequence.generate(GenerationRequest(params)):
+            pass
+
+    assert len(sequence.tokens) == 23
+    assert max(sequence.tokens) < NUM_IDS
+
+
+async def test_context_longer_than_the_model_knows_is_refused_at_start(model_dir: Path) -> None:
+    config = EngineConfig(num_pages=8, num_threads=1, context_len=65)
+
+    with pytest.raises(EngineError, match="65 tokens") as caught:
+        async with engine_for(model_dir, vocab_size=NUM_IDS, config=config):
+            pass
+
+    assert caught.value.code == "EN114"
