@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowforge.backends.protocol import GenerationDone, Usage
 from flowforge.errors import FlowForgeError, Location
+from flowforge.language.expression_nodes import Constant
 from flowforge.language.expression_parser import parse_expression
 from flowforge.language.expressions import Expression
 from flowforge.language.program import (
@@ -102,10 +103,17 @@ def block(*steps: Step, result: str | None = None) -> Block:
     return Block({one.name: one for one in steps}, expr(result or steps[-1].name))
 
 
-def for_each(name: str, items: str, body: Block, *needs: str, **options: Any) -> Step:
+def value(constant: Any) -> Expression:
+    """An expression that is a constant, also a list, however large."""
+    return Expression("…", Constant(0, 0, constant), AnyType(), frozenset(), HERE)
+
+
+def for_each(
+    name: str, items: str | list[JsonValue], body: Block, *needs: str, **options: Any
+) -> Step:
     """A `for` over `item`. options: limit, join; others are keys of the step."""
     limit, join = options.pop("limit", None), options.pop("join", None)
-    verb = ForEach("item", expr(items), limit, body)
+    verb = ForEach("item", expr(items) if isinstance(items, str) else value(items), limit, body)
     return step(name, verb if join is None else replace(verb, join=join), *needs, **options)
 
 
@@ -152,7 +160,7 @@ def set_(name: str, value: str, *needs: str, **keys: Any) -> Step:
 
 
 def call(
-    name: str, tool: str, *needs: str, keys: Mapping[str, Any] | None = None, **given: str
+    name: str, tool: str, /, *needs: str, keys: Mapping[str, Any] | None = None, **given: str
 ) -> Step:
     """A `call`. given: arguments as texts of expressions."""
     arguments = {key: expr(text) for key, text in given.items()}
