@@ -54,6 +54,7 @@ _NOT_ENFORCED = _words(
     unevaluatedItems unevaluatedProperties uniqueItems
     """
 )
+_TYPES = _words("array boolean integer null number object string")
 _ALLOWED = _ENFORCED | _ANNOTATIONS | _ONE_SCHEMA | _SCHEMA_LIST | _SCHEMA_MAP
 _HINTS = {
     "uniqueItems": "leave it out and remove duplicates in the step that reads the answer",
@@ -147,10 +148,46 @@ def _check_meta_schema(schema: JsonValue) -> Iterator[SchemaProblem]:
         return
     if schema is False:
         yield SchemaProblem("", "no answer can satisfy the schema false")
+    if is_plainly_valid(schema):
+        return
     draft = type(make_validator(schema))
     for error in draft(draft.META_SCHEMA).iter_errors(schema):
         deepest = _deepest(error)
         yield SchemaProblem(to_pointer(deepest.absolute_path), _describe(deepest))
+
+
+def is_plainly_valid(schema: JsonValue) -> bool:
+    """Whether a schema is valid at a glance, as most are; false says nothing.
+
+    The meta-schema's validator takes longer to import than a whole workflow takes to check.
+    """
+    if not isinstance(schema, dict):
+        return isinstance(schema, bool)
+    return all(_is_plain(keyword, value) for keyword, value in schema.items())
+
+
+def _is_plain(keyword: str, value: JsonValue) -> bool:
+    match keyword:
+        case "type":
+            return isinstance(value, str) and value in _TYPES
+        case "items" | "additionalProperties":
+            return is_plainly_valid(value)
+        case "properties":
+            return isinstance(value, dict) and all(map(is_plainly_valid, value.values()))
+        case "required":
+            names = value if isinstance(value, list) else [None]
+            texts = [name for name in names if isinstance(name, str)]
+            return len(set(texts)) == len(names)
+        case "enum":
+            return isinstance(value, list)
+        case "title" | "description":
+            return isinstance(value, str)
+        case "minItems" | "maxItems" | "minLength" | "maxLength":
+            return type(value) is int and value >= 0
+        case "minimum" | "maximum":
+            return type(value) in (int, float)
+        case _:
+            return False
 
 
 def _deepest(error: ValidationError) -> ValidationError:
