@@ -1,7 +1,7 @@
 """One GGUF file turned, once, into a Hugging Face directory that loads by memory map.
 
-Quantised weights become float32, exactly: rounding to bfloat16 would be other weights. Half
-precision stays as it is. Where a family's rows of Q and K are in GGUF's interleaved rotary order
+Quantised weights become float32, exactly: rounding to bfloat16 would be other weights. A file all
+in half precision stays so. Where a family's rows of Q and K are in GGUF's interleaved rotary order
 they go back to the half-split order of Hugging Face, and each layer's tensors are written in the
 order the decoder fuses them (q, k, v, then gate, up), so that loading makes views of the file
 instead of copies.
@@ -113,7 +113,14 @@ def _plan_tensors(file: GgufFile, config: dict[str, object]) -> list[_PlannedTen
     """Name, shape and reader of every tensor, in the order of the output file."""
     architecture = gguf_architecture(file)
     names = sorted(file.tensors.keys() - {ROPE_FACTORS}, key=_file_order)
-    return [_plan_tensor(file, name, config, architecture) for name in names]
+    half = _half_precision(file)
+    return [_plan_tensor(file, name, config, architecture, half) for name in names]
+
+
+def _half_precision(file: GgufFile) -> str | None:
+    """The type of all matrices if it is a half precision; a mixed file is as wide as its widest."""
+    kinds = {tensor.tensor_type.name for tensor in file.tensors.values() if len(tensor.shape) > 1}
+    return kinds.pop() if kinds in ({"F16"}, {"BF16"}) else None
 
 
 def _file_order(gguf_name: str) -> tuple[int, int, int, str]:
@@ -124,7 +131,11 @@ def _file_order(gguf_name: str) -> tuple[int, int, int, str]:
 
 
 def _plan_tensor(
-    file: GgufFile, name: str, config: dict[str, object], architecture: GgufArchitecture
+    file: GgufFile,
+    name: str,
+    config: dict[str, object],
+    architecture: GgufArchitecture,
+    half: str | None,
 ) -> _PlannedTensor:
     tensor = file.tensors[name]
     shape = tuple(int(size) for size in reversed(tensor.shape))
@@ -134,8 +145,8 @@ def _plan_tensor(
         head_keys = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
         num_heads = config.get(head_keys.get(match[2], ""))
     is_shifted = architecture.has_shifted_norms and "norm" in name
-    kind = tensor.tensor_type.name
-    dtype = kind if kind in ("F16", "BF16") and not is_shifted else "F32"
+    kind: str = tensor.tensor_type.name
+    dtype = kind if kind == half and not is_shifted else "F32"
 
     def read() -> Values:
         values = _stored(tensor, dtype) if dtype == kind else _dequantize(file, tensor)

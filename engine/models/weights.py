@@ -44,7 +44,7 @@ def load_decoder(
     Weights already in dtype on the CPU are views of the memory-mapped files: nothing is copied,
     and the files must stay as they are. dtype None keeps float32 weights exact; narrower ones
     become bfloat16 where the CPU computes in it, else float32.
-    Raises EngineError EN110 to EN113 (configuration) or EN120 to EN124 (weights).
+    Raises EngineError EN110 to EN114 (configuration) or EN120 to EN124 (weights).
     """
     config = read_model_config(directory) if config is None else config
     checkpoint = open_checkpoint(directory)

@@ -178,19 +178,23 @@ def test_rope_factors_of_a_file_are_llama_3_scaling(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["F16", "BF16"])
-def test_half_precision_keeps_its_bits(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_half_precision_keeps_its_values_and_its_type_where_all_matrices_have_it(
+    name: str, is_mixed: bool, tmp_path: Path
+) -> None:
     dtype = torch.float16 if name == "F16" else torch.bfloat16
     model = _random_llama().to(dtype)
-    kind = gguf.GGMLQuantizationType[name]
-    kinds = {"ffn_down.weight": kind, "attn_q.weight": kind}
+    full, half = gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType[name]
+    kinds = {"norm.weight": full, "ffn_up.weight": full if is_mixed else half, "weight": half}
     write_gguf(tmp_path / "half.gguf", model, GgufSettings(kinds=kinds))
 
     convert_gguf(tmp_path / "half.gguf", tmp_path / "out")
 
     tensors, expected = load_file(tmp_path / "out/model.safetensors"), model.state_dict()
-    for tensor in ("mlp.down_proj", "self_attn.q_proj"):
+    for tensor in ("mlp.down_proj", "self_attn.q_proj", "mlp.up_proj"):
         full_name = f"model.layers.1.{tensor}.weight"
-        assert torch.equal(expected[full_name], tensors[full_name])
+        assert torch.equal(expected[full_name].float(), tensors[full_name].float())
+        assert tensors[full_name].dtype == (torch.float32 if is_mixed else dtype)
     assert tensors["model.norm.weight"].dtype == torch.float32
 
 
