@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from flowforge.flows.starting import run, run_sync, start
     from flowforge.flows.streams import TextStream, ValueStream
     from flowforge.flows.tool import Tool, tool
+    from flowforge.runtime.checking import check, load
     from flowforge.runtime.events import Event
     from flowforge.runtime.handle import RunHandle
-    from flowforge.runtime.invocation import check, load
     from flowforge.runtime.run import RunCancelledError, RunFailedError
 
 __all__ = [  # noqa: RUF022 - grouped by what they are for
@@ -105,9 +105,9 @@ _HOMES = {
     "ToolError": "flowforge.errors",
     "ValueStream": "flowforge.flows.streams",
     "WorkflowError": "flowforge.errors",
-    "check": "flowforge.runtime.invocation",
+    "check": "flowforge.runtime.checking",
     "flow": "flowforge.flows.flow",
-    "load": "flowforge.runtime.invocation",
+    "load": "flowforge.runtime.checking",
     "rounds": "flowforge.flows.rounds",
     "run": "flowforge.flows.starting",
     "run_sync": "flowforge.flows.starting",

@@ -34,7 +34,7 @@ def program_to_begin(
     from flowforge.cli.answers import require_answers
     from flowforge.cli.diagnostics import print_diagnostics, print_workflow_errors
     from flowforge.language.inputs import resolve_inputs
-    from flowforge.runtime.invocation import load_file
+    from flowforge.runtime.checking import load_file
     from flowforge.runtime.run import start
 
     loaded = load_file(file)

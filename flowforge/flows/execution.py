@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
@@ -13,9 +12,9 @@ from flowforge.flows.scopes import SCOPE, Scope
 from flowforge.flows.session import FlowSession
 from flowforge.flows.values import json_value
 from flowforge.runtime.clock import MonotonicClock
-from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted, StepFailed
+from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
 from flowforge.runtime.people import nobody
-from flowforge.runtime.run import RunCancelledError, RunFailedError
+from flowforge.runtime.run import RunCancelledError, RunFailedError, drawn_seed, step_failed
 from flowforge.runtime.stream import MAX_WAITING, EventStream
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_SEED_BITS = 48
 
 
 class FlowHandle(Generic[T]):
@@ -69,7 +66,7 @@ async def start_flow(
     inputs: as `Flow.resolve_inputs` gives them. clock, seed, asker: as for `runtime.run.start`.
     """
     clock = clock or MonotonicClock()
-    seed = secrets.randbits(_SEED_BITS) if seed is None else seed
+    seed = drawn_seed() if seed is None else seed
     session = FlowSession(backend, EventStream(clock.now), seed, clock, asker or nobody)
     execution = _Execution(flow, inputs, session)
     body_error: Exception | None = None
@@ -131,7 +128,7 @@ class _Execution(Generic[P, T]):
         accounting = session.accounting()
         self._failures = (*self._failures, *session.close_failures)
         if self._failures:
-            told = tuple(_step_failed(failure) for failure in self._failures)
+            told = tuple(map(step_failed, self._failures))
             session.stream.emit(RunFailed(told, accounting))
         elif self._values:
             outputs = {"result": json_value(self._values[0])}
@@ -139,8 +136,3 @@ class _Execution(Generic[P, T]):
         else:
             session.stream.emit(RunCancelled(accounting))
         self._ended.set()
-
-
-def _step_failed(failure: Failure) -> StepFailed:
-    error = failure.error
-    return StepFailed(failure.path, error.code, error.message, error.help)

@@ -69,7 +69,7 @@ class FailureLog:
         leaves = list(leaves_of(error))
         untold = [leaf for leaf in leaves if id(leaf) not in self._told]
         self._told.update(map(id, leaves))
-        return as_flowforge_error(untold[0]) if untold else None
+        return as_authors_error(untold[0]) if untold else None
 
     def failures(self, error: BaseException, otherwise: str) -> tuple[Failure, ...]:
         """All leaves of an error in the order they happened; `otherwise`: the path of the rest."""
@@ -77,11 +77,11 @@ class FailureLog:
         known = {key: origin for key, origin in self._origins.items() if key in leaves}
         rest = {key: (otherwise, leaf) for key, leaf in leaves.items() if key not in known}
         return tuple(
-            Failure(path, as_flowforge_error(leaf)) for path, leaf in {**known, **rest}.values()
+            Failure(path, as_authors_error(leaf)) for path, leaf in {**known, **rest}.values()
         )
 
 
-def as_flowforge_error(error: BaseException) -> FlowForgeError:
+def as_authors_error(error: BaseException) -> FlowForgeError:
     """The error itself, or WF604 around an exception of the author's own code."""
     if isinstance(error, FlowForgeError):
         return error

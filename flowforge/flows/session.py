@@ -21,6 +21,7 @@ from flowforge.runtime.events import (
     StepStarted,
     StepText,
 )
+from flowforge.runtime.run import as_flowforge_error
 from flowforge.runtime.seeds import derived_seed
 from flowforge.runtime.state import Failure
 from flowforge.tools.function_tool import FunctionTool
@@ -122,7 +123,7 @@ class FlowSession:
             with anyio.CancelScope(shield=True):
                 await conversation.close()
         except Exception as error:
-            self.close_failures.append(Failure("run", _as_backend_error(error)))
+            self.close_failures.append(Failure("run", as_flowforge_error(error)))
 
     async def close_all(self) -> None:
         """Give back what is still open: after the flow, nothing unless the flow was killed."""
@@ -149,7 +150,7 @@ class FlowSession:
         except FlowForgeError:
             raise
         except Exception as error:
-            raise _as_backend_error(error) from error
+            raise as_flowforge_error(error) from error
         finally:
             with anyio.CancelScope(shield=True):
                 await items.aclose()
@@ -171,7 +172,7 @@ class FlowSession:
         except Exception as error:
             # Whoever waits for the end must get one, also from a backend that is gone.
             statistics = BackendStatistics()
-            self.close_failures.append(Failure("run", _as_backend_error(error)))
+            self.close_failures.append(Failure("run", as_flowforge_error(error)))
         return self._book.total(statistics, self.stream.elapsed_s)
 
 
@@ -180,15 +181,3 @@ def _finished(path: str, end: StepEnd) -> StepFinished:
     if end.done is None:
         return StepFinished(path, value)
     return StepFinished(path, value, end.done.finish_reason, end.done.usage)
-
-
-def _as_backend_error(error: Exception) -> FlowForgeError:
-    if isinstance(error, FlowForgeError):
-        return error
-    wrapped = InternalError(
-        "IN508",
-        f"{type(error).__name__}: {error}",
-        help="this is a fault in FlowForge or in its backend; --traceback shows where",
-    )
-    wrapped.__cause__ = error
-    return wrapped

@@ -12,7 +12,7 @@ from flowforge.flows.execution import start_flow
 from flowforge.flows.flow import Flow
 from flowforge.language.inputs import resolve_inputs
 from flowforge.language.program import Program
-from flowforge.runtime.invocation import load
+from flowforge.runtime.checking import load
 from flowforge.runtime.run import start as start_program
 
 if TYPE_CHECKING:

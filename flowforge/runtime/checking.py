@@ -12,13 +12,24 @@ from flowforge.language.schemas import SchemaProblem
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from flowforge.language.diagnostics import Diagnostic
     from flowforge.language.loader import LoadResult
-    from flowforge.language.program import JsonValue
+    from flowforge.language.program import JsonValue, Program
 
 
 def load_file(path: str | Path) -> LoadResult:
     """Load a workflow file with JSON Schemas checked too; every problem is a diagnostic."""
     return loader.load(path, schema_checker=_check_schema)
+
+
+def check(path: str | Path) -> tuple[Diagnostic, ...]:
+    """All problems of a workflow file, errors and warnings, in file order."""
+    return load_file(path).diagnostics
+
+
+def load(path: str | Path) -> Program:
+    """The checked program of a workflow file. Raises DiagnosticsError with every problem."""
+    return loader.require_program(load_file(path))
 
 
 def _check_schema(schema: JsonValue) -> list[SchemaProblem]:

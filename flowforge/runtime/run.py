@@ -199,7 +199,7 @@ class _Shell:
                 try:
                     await self._decide(tasks)
                 except Exception as error:
-                    self.outcome = Broken((Failure("run", _as_flowforge_error(error)),))
+                    self.outcome = Broken((Failure("run", as_flowforge_error(error)),))
                     tasks.cancel_scope.cancel()
         finally:
             await self._close_all()
@@ -258,7 +258,7 @@ class _Shell:
             try:
                 report = await act()
             except Exception as error:
-                report = Failed(path, _as_flowforge_error(error))
+                report = Failed(path, as_flowforge_error(error))
         del self._scopes[path]
         self._send.send_nowait(report)
 
@@ -322,7 +322,7 @@ class _Shell:
             with anyio.CancelScope(shield=True):
                 await conversation.close()
         except Exception as error:
-            self._close_failures.append(Failure(path, _as_flowforge_error(error)))
+            self._close_failures.append(Failure(path, as_flowforge_error(error)))
 
     async def _close_all(self) -> None:
         for path in list(self._conversations):
@@ -336,7 +336,7 @@ class _Shell:
         except Exception as error:
             # Whoever waits for the end must get one, also from a backend that is gone.
             statistics = BackendStatistics()
-            self._close_failures.append(Failure("run", _as_flowforge_error(error)))
+            self._close_failures.append(Failure("run", as_flowforge_error(error)))
         if self._close_failures:
             earlier = self.outcome.failures if isinstance(self.outcome, Broken) else ()
             self.outcome = Broken((*earlier, *self._close_failures))
@@ -345,18 +345,25 @@ class _Shell:
             case Succeeded(outputs):
                 self.stream.emit(RunFinished(outputs, accounting))
             case Broken(failures):
-                self.stream.emit(RunFailed(tuple(map(_step_failed, failures)), accounting))
+                self.stream.emit(RunFailed(tuple(map(step_failed, failures)), accounting))
             case Cancelled() | None:
                 self.stream.emit(RunCancelled(accounting))
         self.ended.set()
 
 
-def _step_failed(failure: Failure) -> StepFailed:
+def drawn_seed() -> int:
+    """A seed for a run that was given none."""
+    return secrets.randbits(_SEED_BITS)
+
+
+def step_failed(failure: Failure) -> StepFailed:
+    """A failure as an event tells it."""
     error = failure.error
     return StepFailed(failure.path, error.code, error.message, error.help)
 
 
-def _as_flowforge_error(error: Exception) -> FlowForgeError:
+def as_flowforge_error(error: Exception) -> FlowForgeError:
+    """The error itself, or IN508 around what only a fault of ours or of a backend can raise."""
     if isinstance(error, FlowForgeError):
         return error
     wrapped = InternalError(
