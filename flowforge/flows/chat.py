@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, overload
 from flowforge.errors import WorkflowError
 from flowforge.flows.answers import answer_type, choice_of, require_not_cut_off
 from flowforge.flows.branches import BranchTask, BranchTasks, TaskBoard, run_each
-from flowforge.flows.functions import function_name
+from flowforge.flows.functions import step_name_of
 from flowforge.flows.prompts import render_prompt
 from flowforge.flows.rounds import require_count
 from flowforge.flows.scopes import branch_path, branch_scope
@@ -222,7 +222,7 @@ class Chat:
         else that of the function.
         """
         cursor = self._cursor
-        path = cursor.scope.path(name or function_name(function))
+        path = cursor.scope.path(name or step_name_of(function))
 
         async def explore(scope: Scope, item: ItemT) -> T:
             fork = await cursor.fork(scope)

@@ -22,3 +22,9 @@ def location_of(function: Callable[..., object]) -> Location:
     if code is None:
         return Location(str(getattr(function, "__module__", "?")), 1, 1)
     return Location(code.co_filename, code.co_firstlineno, 1)
+
+
+def step_name_of(function: Callable[..., object]) -> str:
+    """What a step that runs it is called: its name, or 'map' where that is no step's name."""
+    name = function_name(function)
+    return name if name.isascii() and name.isidentifier() else "map"

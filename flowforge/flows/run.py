@@ -9,7 +9,7 @@ from flowforge.flows.branches import run_each
 from flowforge.flows.chat import Chat
 from flowforge.flows.cursor import Cursor
 from flowforge.flows.durations import seconds_of
-from flowforge.flows.functions import function_name
+from flowforge.flows.functions import step_name_of
 from flowforge.flows.prompts import render_prompt
 from flowforge.flows.questions import answer_in_time
 from flowforge.flows.scopes import SCOPE
@@ -69,7 +69,7 @@ class Run:
 
         Like `Chat.map`, for functions that open chats of their own.
         """
-        path = SCOPE.get().path(name or function_name(function))
+        path = SCOPE.get().path(name or step_name_of(function))
 
         async def run_one(scope: Scope, item: ItemT) -> T:
             del scope  # it is that of the task

@@ -194,6 +194,15 @@ async def test_map_gives_results_in_order_and_holds_its_limit() -> None:
     assert 0 == backend.num_open
 
 
+async def test_a_function_without_a_name_makes_a_step_called_map() -> None:
+    @ff.flow
+    async def maps(run: ff.Run) -> list[str]:
+        async with run.chat() as chat:
+            return await chat.map(lambda branch, text: explore(branch, text), ["a"])
+
+    assert ["A"] == await ff.run(maps, backend=script({"map[0]/draft": "A"}))
+
+
 async def test_branches_continue_the_chat_and_not_each_other() -> None:
     @ff.flow
     async def forks(run: ff.Run) -> list[str]:
