@@ -59,7 +59,9 @@ def matches_regex(pattern: str, text: str) -> bool:
     token_ids = list(text.encode())
     if matcher.validate_tokens(token_ids) < len(token_ids):
         return False
-    return not token_ids or (matcher.consume_tokens(token_ids) and matcher.is_accepting())
+    if token_ids:
+        matcher.consume_tokens(token_ids)
+    return bool(matcher.is_accepting())
 
 
 def _regex_matcher(tokenizer: LLTokenizer, pattern: str) -> LLMatcher:
