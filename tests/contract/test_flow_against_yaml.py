@@ -153,6 +153,7 @@ def sampling_of(recorder: Recorder) -> dict[str, object]:
 
 @pytest.mark.model
 @pytest.mark.timeout(120, func_only=True)
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_prompts_are_the_same_on_the_real_tokenizer(default_model_dir: Path) -> None:
     from flowforge.backends.engine import open_engine_backend
 

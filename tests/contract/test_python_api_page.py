@@ -36,3 +36,16 @@ def test_every_public_name_has_an_example(name: str) -> None:
     code = "\n".join(code for _, code in blocks())
 
     assert re.search(rf"\bff\.{name}\b", code)
+
+
+def test_the_codes_of_the_page_are_those_of_the_code() -> None:
+    sources = (ROOT / "flowforge" / "flows").glob("*.py")
+    raised = {
+        code
+        for source in sources
+        for code in re.findall(r'"(WF6\d\d)"', source.read_text(encoding="utf-8"))
+    }
+
+    listed = re.findall(r"^\| (WF6\d\d) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert sorted(raised) == listed
