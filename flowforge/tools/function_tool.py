@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ class FunctionTool:
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function)
         self._limiter: anyio.CapacityLimiter | None = None
+        self._running = threading.BoundedSemaphore(spec.concurrency or _MAX_THREADS)
         try:
             self._arguments = Arguments(function)
         except UnusableParametersError as error:
@@ -102,10 +104,14 @@ class FunctionTool:
         if self._is_async:
             result = call()
         else:
-            # The limit of threads is ours, so that slow tools starve nobody else of the loop's.
-            result = await anyio.to_thread.run_sync(
-                call, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
-            )
+            threaded = _ThreadedCall(call, self._running)
+            try:
+                # The limit of threads is ours: slow tools starve nobody else of the loop's.
+                result = await anyio.to_thread.run_sync(
+                    threaded, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+                )
+            finally:
+                threaded.is_abandoned = True
         return await result if inspect.isawaitable(result) else result
 
     def _limit(self) -> anyio.CapacityLimiter:
@@ -122,3 +128,20 @@ class FunctionTool:
             location=self.spec.location,
             help=help,
         )
+
+
+class _ThreadedCall:
+    """A call in a worker thread, which may outlive whoever waits for it.
+
+    So it counts as running until it returns, and one that was given up before it began never
+    begins.
+    """
+
+    def __init__(self, call: Callable[[], object], running: threading.BoundedSemaphore) -> None:
+        self._call = call
+        self._running = running
+        self.is_abandoned = False
+
+    def __call__(self) -> object:
+        with self._running:
+            return None if self.is_abandoned else self._call()

@@ -150,6 +150,21 @@ async def test_a_step_timeout_around_a_blocking_tool_is_reported_as_a_timeout() 
     sample_tools.LATE.set()
 
 
+async def test_a_call_that_was_given_up_still_counts_and_one_that_waits_for_it_never_begins() -> (
+    None
+):
+    tally = sample_tools.fresh()
+    slow = made("block", timeout_s=0.1, concurrency=1)
+
+    for _ in range(2):
+        with pytest.raises(ToolError, match="within its timeout"):
+            await slow.call({}, "s")
+    sample_tools.LATE.set()
+
+    assert "late" == await slow.call({}, "s")
+    assert 2 == tally.num_calls
+
+
 async def test_a_tool_that_swallows_cancellation_three_times_still_ends() -> None:
     tally = sample_tools.fresh()
     stubborn = tool("stubborn", "sample_tools:swallow")

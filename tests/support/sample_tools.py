@@ -57,6 +57,7 @@ def fail(reason: str) -> None:
 
 def block() -> str:
     """Block until `LATE` is set."""
+    TALLY.num_calls += 1
     LATE.wait(10)
     return "late"
 
