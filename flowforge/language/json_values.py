@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flowforge.language.program import JsonValue
 
 MAX_TEXT_CHARS = 8_000_000
-MAX_VALUE_SIZE = 8_000_000
+MAX_VALUE_PARTS = 200_000
 MAX_VALUE_DEPTH = 200
 _MAX_INTEGER_BITS = 1_024
 
@@ -110,21 +110,22 @@ def within_limits(value: JsonValue) -> JsonValue:
 
     Raises EvaluationError WF403.
     """
-    size = 0
+    num_parts = num_chars = 0
     pending: list[tuple[JsonValue, int]] = [(value, 0)]
     while pending:
         part, depth = pending.pop()
-        size += 1 + (len(part) if isinstance(part, str | list | dict) else 0)
-        if size > MAX_VALUE_SIZE:
-            message = f"a value has over {MAX_VALUE_SIZE:,} characters and parts"
-            raise EvaluationError("WF403", message, "pass less of the value on")
+        num_parts += 1
+        num_chars += len(part) if isinstance(part, str) else 0
+        if num_parts > MAX_VALUE_PARTS or num_chars > MAX_TEXT_CHARS:
+            limits = f"{MAX_VALUE_PARTS:,} parts or {MAX_TEXT_CHARS:,} characters"
+            raise EvaluationError("WF403", f"a value has over {limits}", "pass less of it on")
         if depth > MAX_VALUE_DEPTH:
             message = f"a value is nested deeper than {MAX_VALUE_DEPTH} levels"
             raise EvaluationError("WF403", message, "join lists with 'concat', which does not nest")
         if isinstance(part, list):
             pending += [(item, depth + 1) for item in part]
         elif isinstance(part, dict):
-            size += sum(map(len, part))
+            num_chars += sum(map(len, part))
             pending += [(item, depth + 1) for item in part.values()]
     return value
 

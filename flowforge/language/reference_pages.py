@@ -20,7 +20,7 @@ from flowforge.language.expression_parser import (
     parse_expression,
 )
 from flowforge.language.filters import FILTERS
-from flowforge.language.json_values import MAX_TEXT_CHARS, MAX_VALUE_DEPTH, MAX_VALUE_SIZE
+from flowforge.language.json_values import MAX_TEXT_CHARS, MAX_VALUE_DEPTH, MAX_VALUE_PARTS
 from flowforge.language.types import display_type
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ From what binds tightest to what binds loosest; parentheses group. The examples 
 
 - An expression has at most {MAX_EXPRESSION_CHARS:,} characters and {MAX_EXPRESSION_DEPTH} levels.
 - A text has at most {MAX_TEXT_CHARS:,} characters.
-- A value that an expression puts together has at most {MAX_VALUE_SIZE:,} characters and parts,
-  counted as if it were written out, and {MAX_VALUE_DEPTH} levels.
+- A value that an expression puts together has at most {MAX_VALUE_PARTS:,} parts and as many
+  characters as a text, counted as if it were written out, and {MAX_VALUE_DEPTH} levels.
 - Numbers are finite, and whole numbers have at most 1,024 bits.
 
 What goes beyond is the error WF403 or WF209, never a wait.

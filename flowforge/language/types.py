@@ -227,7 +227,9 @@ def display_type(type_: Type) -> str:
         case Object():
             return "{" + ", ".join(_display_field(field) for field in type_.fields) + "}"
         case Union():
-            return " | ".join(display_type(member) for member in type_.members)
+            # What may be absent is said last.
+            members = sorted(type_.members, key=lambda member: member == NULL)
+            return " | ".join(display_type(member) for member in members)
 
 
 def _display_field(field: Field) -> str:
