@@ -154,9 +154,11 @@ class TaskBoard:
     @asynccontextmanager
     async def tasks(self) -> AsyncGenerator[None]:
         """While tasks can be started; ends when all have ended."""
-        async with lone_errors(), anyio.create_task_group() as self._group:
-            yield
-        self._group = None
+        try:
+            async with lone_errors(), anyio.create_task_group() as self._group:
+                yield
+        finally:
+            self._group = None
 
     def start(self, path: str, scope: Scope, run: Callable[[], Awaitable[T]]) -> BranchTask[T]:
         """Begin a task, whose branch has `path`."""

@@ -19,7 +19,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from flowforge.errors import WorkflowError
 from flowforge.flows.functions import function_name, location_of
+from flowforge.flows.values import json_value
 from flowforge.language.diagnostics import did_you_mean
+from flowforge.language.json_values import problem_with_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -90,7 +92,13 @@ class Flow(Generic[P, T]):
                     help=f"pass {one.name}=…; on the command line -i {one.name}=…",
                 )
             return one.default
-        value = given[one.name]
+        value = self._validated(one, given[one.name])
+        problem = problem_with_json(json_value(value))
+        if problem is not None:
+            raise self._unfit(one, problem)
+        return value
+
+    def _validated(self, one: _Input, value: object) -> object:
         try:
             return one.adapter.validate_python(value)
         except ValidationError as error:
@@ -100,11 +108,14 @@ class Flow(Generic[P, T]):
                 except ValidationError:
                     pass  # the first message is about the text as it was given
             first = error.errors(include_url=False)[0]
-            raise WorkflowError(
-                "WF303",
-                f"input {one.name!r} expects {one.shown_type}: {first['msg'].lower()}",
-                location=location_of(self._function),
-            ) from error
+            raise self._unfit(one, first["msg"].lower()) from error
+
+    def _unfit(self, one: _Input, problem: str) -> WorkflowError:
+        return WorkflowError(
+            "WF303",
+            f"input {one.name!r} expects {one.shown_type}: {problem}",
+            location=location_of(self._function),
+        )
 
 
 def flow(function: Callable[Concatenate[Run, P], Awaitable[T]]) -> Flow[P, T]:

@@ -337,6 +337,18 @@ async def test_a_chat_is_over_after_its_block() -> None:
     await ff.run(late, backend=script({}))
 
 
+async def test_a_branch_cannot_be_started_after_its_fork() -> None:
+    @ff.flow
+    async def late(run: ff.Run) -> None:
+        async with run.chat() as chat:
+            async with chat.fork(1) as (branch,):
+                pass
+            branch.start(explore, "a")
+
+    with pytest.raises(ff.RunFailedError, match="started after the end of its fork"):
+        await ff.run(late, backend=script({}))
+
+
 # -- votes ----------------------------------------------------------------------------------------
 
 
