@@ -146,8 +146,10 @@ class Inference:
             for field in member.fields
         ]
         path = f"{node.subject.name}." if isinstance(node.subject, Name) else ""
-        otherwise = "known fields: " + ", ".join(known[:8]) if known else "it has no fields"
         is_input = isinstance(node.subject, Name) and node.subject.name == "inputs"
+        otherwise = "known fields: " + ", ".join(known[:8]) if known else "it has no fields"
+        if is_input and not known:
+            otherwise = f"declare it: 'inputs: {{ {node.field}: string }}'"
         message = f"unknown {'input' if is_input else 'field'} '{path}{node.field}'"
         help = did_you_mean(node.field, known, otherwise)
         return self._error("WF203", message, node.field_start, node.end, help)

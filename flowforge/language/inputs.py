@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from flowforge.errors import WorkflowError
 from flowforge.language.diagnostics import did_you_mean
-from flowforge.language.json_values import kind_of_value
+from flowforge.language.json_values import kind_of_value, problem_with_json, read_json
 from flowforge.language.program import Required
 from flowforge.language.types import STRING, display_type, may_be
 
@@ -65,6 +64,10 @@ def _value_of(input_: Input, given: Mapping[str, JsonValue]) -> JsonValue:
     value = given[input_.name]
     if isinstance(value, str) and not may_be(input_.type, STRING):
         value = _value_of_text(input_, value)
+    problem = problem_with_json(value)
+    if problem is not None:
+        message = f"input {input_.name!r} expects {shown_type}: {problem}"
+        raise WorkflowError("WF303", message, location=input_.location)
     problem = problem_with_value(input_.schema, value)
     if problem is not None:
         message = f"input {input_.name!r} expects {shown_type}, got {kind_of_value(value)}"
@@ -74,17 +77,12 @@ def _value_of(input_: Input, given: Mapping[str, JsonValue]) -> JsonValue:
 
 def _value_of_text(input_: Input, text: str) -> JsonValue:
     try:
-        value: JsonValue = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        return read_json(text)
+    except ValueError as error:
         expected = display_type(input_.type)
         message = f"input {input_.name!r} expects {expected}, got the text {_shown(text)}"
         help = f"write it as JSON: -i {input_.name}={_example(input_)}"
         raise WorkflowError("WF303", message, location=input_.location, help=help) from error
-    return value
-
-
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
 
 
 def _example(input_: Input) -> str:

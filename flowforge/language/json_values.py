@@ -7,7 +7,8 @@ out: without a limit, thirty steps that each say `[last, last]` would make a tho
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from flowforge.language.program import JsonValue
@@ -16,6 +17,65 @@ MAX_TEXT_CHARS = 8_000_000
 MAX_VALUE_PARTS = 200_000
 MAX_VALUE_DEPTH = 200
 _MAX_INTEGER_BITS = 1_024
+
+
+def read_json(text: str) -> JsonValue:
+    """The value of a JSON text; infinite and missing numbers are for `problem_with_json` to find.
+
+    Raises ValueError, also for a key that is there twice and for what is nested too deep.
+    """
+    try:
+        value: JsonValue = json.loads(text, object_pairs_hook=_unique_keys)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    keys_seen: dict[str, JsonValue] = {}
+    for key, value in pairs:
+        if key in keys_seen:
+            raise ValueError(f"key {key!r} is there twice")
+        keys_seen[key] = value
+    return keys_seen
+
+
+def problem_with_json(value: object) -> str | None:
+    """Why a Python value cannot be a value of a workflow; None when it can."""
+    pending: list[tuple[object, int]] = [(value, 0)]
+    while pending:
+        part, depth = pending.pop()
+        if depth > MAX_VALUE_DEPTH:
+            return f"it is nested deeper than {MAX_VALUE_DEPTH} levels"
+        problem = None
+        if isinstance(part, str):
+            problem = problem_with_text(part)
+        elif isinstance(part, float):
+            problem = None if math.isfinite(part) else f"{part} is no number of JSON"
+        elif isinstance(part, list):
+            pending += [(item, depth + 1) for item in cast("list[object]", part)]
+        elif isinstance(part, dict):
+            fields = cast("dict[object, object]", part)
+            keys = (key for key in fields if not isinstance(key, str))
+            problem = next((f"{key!r} is no string, as every key must be" for key in keys), None)
+            pending += [(one, depth + 1) for pair in fields.items() for one in pair]
+        elif part is not None and not isinstance(part, int):
+            problem = f"a Python {type(part).__name__} is no value of JSON"
+        if problem is not None:
+            return problem
+    return None
+
+
+def problem_with_text(text: str) -> str | None:
+    """Why a Python string is no Unicode text; None when it is."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        char = ord(text[error.start])
+        # Python's stand-in for a byte that it could not decode (PEP 383).
+        what = f"byte 0x{char - 0xDC00:02x}" if 0xDC80 <= char <= 0xDCFF else f"U+{char:04X}"
+        return f"{what} at position {error.start} is no character of UTF-8"
+    return None
 
 
 class EvaluationError(Exception):

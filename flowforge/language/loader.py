@@ -80,7 +80,7 @@ def _load(
             content = stream.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
-        help = "check the path" if isinstance(error, FileNotFoundError) else None
+        help = _help_for(error)
         return _refused(Source(file, ""), "WF001", f"cannot read {file!r}: {reason}", 0, help)
     try:
         text = content.decode("utf-8")
@@ -92,6 +92,18 @@ def _load(
         source = Source(file, readable + "\ufffd")
         return _refused(source, "WF002", message, len(readable), "save the file as UTF-8")
     return _load_text(text, file, schema_checker, subflows)
+
+
+def _help_for(error: Exception) -> str | None:
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            return "check the path"
+        case IsADirectoryError():
+            return "give a workflow file in that directory"
+        case PermissionError():
+            return "give yourself the right to read it"
+        case _:
+            return None
 
 
 def _load_text(

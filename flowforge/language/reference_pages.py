@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowforge.language.codes import CODES
+from flowforge.language.codes import CODES, ROOM_CODES
 from flowforge.language.evaluation import evaluate_node
 from flowforge.language.expression_parser import (
     MAX_EXPRESSION_CHARS,
@@ -58,7 +58,14 @@ _FAMILIES = (
     ("WF1", "The program"),
     ("WF2", "Expressions"),
     ("WF3", "Inputs"),
-    ("WF4", "Values met while running"),
+    ("WF4", "Values and answers met while running"),
+    ("WF5", "Runs and the command line"),
+    ("WF6", "Flows in Python"),
+    ("TL", "Tools"),
+    ("EN1", "Models"),
+    ("EN2", "The engine"),
+    ("EN3", "Tokens and chat templates"),
+    ("IN", "Faults of FlowForge"),
 )
 
 
@@ -124,21 +131,24 @@ What goes beyond is the error WF403 or WF209, never a wait.
 
 
 def codes_page() -> str:
-    """Every code that a workflow's author may meet, with its meaning."""
+    """Every code that a user may meet, with its meaning."""
     sections = [_section(prefix, title) for prefix, title in _FAMILIES]
     body = "\n\n".join(sections)
     return f"""# Codes
 
 Made from the code by `python -m flowforge.language.reference_pages docs`; do not edit.
 
-A code never changes its meaning. `flowforge check` reports WF0 to WF2, and all of a file at once.
+A code never changes its meaning. Its family says who can act: WF the author of the workflow or who
+gave its inputs, TL the owner of a tool, EN who operates the engine or chose the model, IN we.
+`flowforge check` reports WF0 to WF2, and all of a file at once.
 
 {body}
 """
 
 
 def _section(prefix: str, title: str) -> str:
-    rows = [f"| {code} | {text} |" for code, text in CODES.items() if code.startswith(prefix)]
+    codes = sorted({**CODES, **ROOM_CODES}.items())
+    rows = [f"| {code} | {text} |" for code, text in codes if code.startswith(prefix)]
     return "\n".join([f"## {title}", "", "| code | meaning |", "|---|---|", *rows])
 
 

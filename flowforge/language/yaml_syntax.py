@@ -20,8 +20,10 @@ def syntax_diagnostic(source: Source, error: Exception) -> Diagnostic:
     """The diagnostic for what the YAML parser raised."""
     if isinstance(error, ReaderError):
         offset = int(error.position)
-        message = f"control character U+{int(error.character):04X} is not allowed in YAML"
-        advice = 'write it as an escape in a quoted text: "\\x07"'
+        char = int(error.character)
+        message = f"control character U+{char:04X} is not allowed in YAML"
+        escape = f"\\x{char:02x}" if char < 0x100 else f"\\u{char:04x}"
+        advice = f'take it out, or write it as an escape in a quoted text: "{escape}"'
         return Diagnostic("WF002", "error", message, source, Span(offset, offset + 1), advice)
     if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
         return Diagnostic("WF007", "error", f"not valid YAML: {error}", source, Span(0, 0))
