@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from flowforge.backends.labels import matching_key
+from flowforge.cli.texts import reason_text
 from flowforge.errors import WorkflowError
 from flowforge.language.program import Ask, Loop, Parallel, Run
 from flowforge.runtime.people import PreparedAnswers, nobody
@@ -37,8 +38,7 @@ def read_answers(file: Path | None) -> dict[str, str]:
     try:
         answers = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, YAMLError) as error:
-        reason = str(error).splitlines()[0]
-        raise _unusable(file, f"cannot be read: {reason}") from error
+        raise _unusable(file, f"cannot be read: {reason_text(error)}") from error
     if not isinstance(answers, dict):
         raise _unusable(file, f"must hold a mapping, got {type(answers).__name__}")
     for path, answer in answers.items():

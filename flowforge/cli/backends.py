@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowforge.cli.texts import reason_text
 from flowforge.errors import WorkflowError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def read_script(path: Path) -> dict[str, Answer]:
     except (OSError, ValueError) as error:
         raise WorkflowError(
             "WF525",
-            f"the script {str(path)!r} cannot be read: {error}",
+            f"the script {str(path)!r} cannot be read: {reason_text(error)}",
             help="a script is a JSON object of step paths to answers",
         ) from error
     answers: dict[str, Answer] = {}

@@ -1,15 +1,16 @@
-"""The inputs of a run, from `--inputs FILE` and `-i NAME=VALUE`; the latter win."""
+"""The inputs of a run, from `--inputs FILE` and `-i NAME=VALUE` or `NAME=@FILE`; `-i` wins."""
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowforge.cli.texts import reason_text
 from flowforge.errors import WorkflowError
+from flowforge.language.json_values import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from flowforge.language.program import JsonValue
 
@@ -17,7 +18,17 @@ if TYPE_CHECKING:
 def read_inputs(pairs: Sequence[str], file: Path | None) -> dict[str, JsonValue]:
     """The inputs as given. Raises WorkflowError WF520."""
     given = {} if file is None else _read_file(file)
-    return {**given, **dict(map(_split_pair, pairs))}
+    named: dict[str, str] = {}
+    for pair in pairs:
+        name, text = _split_pair(pair)
+        if name in named:
+            raise WorkflowError(
+                "WF520",
+                f"input {name!r} is given by two -i, {named[name]!r} and {text!r}",
+                help='leave one out; a list is written as JSON: -i \'NAME=["a", "b"]\'',
+            )
+        named[name] = text
+    return {**given, **{name: _content_of(name, text) for name, text in named.items()}}
 
 
 def _split_pair(pair: str) -> tuple[str, str]:
@@ -29,13 +40,28 @@ def _split_pair(pair: str) -> tuple[str, str]:
     return name, text
 
 
-def _read_file(file: Path) -> dict[str, JsonValue]:
+def _content_of(name: str, text: str) -> str:
+    """`@FILE` is the text of a file; a text that begins with '@' is written with two."""
+    if not text.startswith("@") or text.startswith("@@"):
+        return text.removeprefix("@")
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
+        # Line ends as they are: what a prompt holds is what the file holds.
+        return Path(text[1:]).read_bytes().decode("utf-8")
     except (OSError, ValueError) as error:
         raise WorkflowError(
             "WF520",
-            f"the inputs file {str(file)!r} cannot be read: {error}",
+            f"the text of input {name!r} cannot be read from {text[1:]!r}: {reason_text(error)}",
+            help=f"a text that begins with '@' is written with two: -i {name}=@@…",
+        ) from error
+
+
+def _read_file(file: Path) -> dict[str, JsonValue]:
+    try:
+        given = read_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WorkflowError(
+            "WF520",
+            f"the inputs file {str(file)!r} cannot be read: {reason_text(error)}",
             help='it holds one JSON object, for example { "topic": "bicycles" }',
         ) from error
     if not isinstance(given, dict):

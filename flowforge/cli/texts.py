@@ -59,5 +59,11 @@ def value_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
+def reason_text(error: Exception) -> str:
+    """Why something cannot be read, on one line; the file's name is not in it."""
+    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0] or "no reason given"
+    return reason[:1].lower() + reason[1:]
+
+
 def _closed(text: str) -> str:
     return text if text.endswith("\n") else text + "\n"

@@ -1,0 +1,113 @@
+"""What a user is told of inputs, options and files that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from flowforge.cli.app import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORKFLOW = """\
+flowforge: 1
+name: t
+inputs: { q: string, n: { type: number, default: 1 } }
+steps: { a: { user: "${ inputs.q } ${ inputs.n }", gen: {} } }
+outputs: { a: "${ a }" }
+"""
+
+
+@pytest.fixture(name="workflow")
+def workflow_file(tmp_path: Path) -> Path:
+    file = tmp_path / "workflow.yaml"
+    file.write_text(WORKFLOW, encoding="utf-8")
+    return file
+
+
+@pytest.fixture(name="script")
+def script_option(tmp_path: Path) -> str:
+    file = tmp_path / "script.json"
+    file.write_text('{"a": "answer"}', encoding="utf-8")
+    return f"script:{file}"
+
+
+def flowforge(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('{"q": "a", "n": Infinity}', "error[WF303]: input 'n' expects number: inf is no number"),
+        ('{"q": "a", "n": 1e400}', "error[WF303]: input 'n' expects number: inf is no number"),
+        ('{"q": "\\ud800"}', "error[WF303]: input 'q' expects string: U+D800 at position 0"),
+        ('{"q": "a", "q": "b"}', "cannot be read: key 'q' is there twice\n"),
+        ("{", "cannot be read: expecting property name"),
+        ("[" * 100_000, "cannot be read: it is nested too deep\n"),
+    ],
+)
+def test_a_file_of_inputs_that_cannot_be_used_is_a_usage_error(
+    content: str, told: str, tmp_path: Path, workflow: Path, script: str
+) -> None:
+    file = tmp_path / "inputs.json"
+    file.write_text(content, encoding="utf-8")
+
+    result = flowforge("run", workflow, "--inputs", file, "--backend", script)
+
+    assert 2 == result.exit_code
+    assert told in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--inputs", "--answers"])
+def test_a_file_that_is_missing_is_named_once(
+    option: str, tmp_path: Path, workflow: Path, script: str
+) -> None:
+    file = tmp_path / "none.json"
+
+    result = flowforge("run", workflow, "-i", "q=a", option, file, "--backend", script)
+
+    assert 2 == result.exit_code
+    assert 1 == result.stderr.count("none.json")
+    assert "cannot be read: no such file or directory\n" in result.stderr
+
+
+def test_bytes_that_are_no_utf_8_are_a_usage_error(workflow: Path, script: str) -> None:
+    result = flowforge("run", workflow, "-i", "q=\udcff\udcfe", "--backend", script, "--json")
+
+    assert 2 == result.exit_code
+    assert "input 'q' expects string: byte 0xff at position 0" in result.stderr
+    assert "WF303" == json.loads(result.stdout)["code"]
+
+
+def test_an_input_given_twice_is_a_usage_error(workflow: Path, script: str) -> None:
+    result = flowforge("run", workflow, "-i", "q=1", "-i", "q=2", "--backend", script)
+
+    assert 2 == result.exit_code
+    assert "error[WF520]: input 'q' is given by two -i, '1' and '2'" in result.stderr
+
+
+def test_a_directory_is_no_workflow_file(tmp_path: Path) -> None:
+    result = flowforge("check", tmp_path)
+
+    assert 3 == result.exit_code
+    assert "is a directory" in result.stdout
+    assert "help: give a workflow file in that directory" in result.stdout
+
+
+def test_the_help_for_a_control_character_escapes_that_character(tmp_path: Path) -> None:
+    file = tmp_path / "nul.yaml"
+    file.write_bytes(b'flowforge: 1\nname: "a\x00b"\n')
+
+    assert 'in a quoted text: "\\x00"' in flowforge("check", file).stdout
+
+
+def test_reading_an_input_where_none_is_declared_says_how_to_declare_it(tmp_path: Path) -> None:
+    file = tmp_path / "none.yaml"
+    file.write_text('flowforge: 1\nname: t\nsteps: { a: { user: "${ inputs.q }", gen: {} } }\n')
+
+    assert "declare it: 'inputs: { q: string }'" in flowforge("check", file).stdout
