@@ -14,8 +14,8 @@ class EngineConfig:
     page_size: tokens a KV page. kv_bytes: memory for KV pages; None takes a quarter of what is
     free, at most 2 GiB, and never more than `max_running` full contexts. num_pages: instead of
     kv_bytes, an exact count. max_step_tokens: rows of one forward pass; longer prompts are computed
-    in chunks. max_running: sequences in one step. num_threads: torch's CPU threads; None takes the
-    cores this process may use. The engine sets it for its own thread at start.
+    in chunks. max_running: sequences in one step. num_threads: torch's CPU threads; None takes
+    OMP_NUM_THREADS or else the cores this process may use.
     context_len: tokens of one sequence to load the model for; None for what it knows as it is. More
     turns on the long form of its rope scaling, for texts of any length.
     is_debug: free pages are filled with NaN, so a wrong read cannot pass for a right one. Slow.

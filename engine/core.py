@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from flowforge.engine.prompt_logits import PromptLogits
 from flowforge.engine.sampling import SamplingParams, TokenLogprobs, logprobs_of
 from flowforge.engine.scheduler import (
     Chunk,
@@ -110,6 +111,7 @@ class EngineCore:
         self._clock = clock
         self._sequences: dict[SequenceId, Sequence] = {}
         self._num_arrivals = 0
+        self._prompt_logits = PromptLogits()
         self._num_steps = 0
         self._prefilled_tokens = 0
         self._generated_tokens = 0
@@ -185,7 +187,7 @@ class EngineCore:
         logits are needed; kept logits of a `prefill` spare that one too. Raises as `generate` does.
         """
         sequence = self._idle(sequence_id)
-        start, kept = len(sequence.tokens), sequence.last_logits
+        start, kept = len(sequence.tokens), self._kept_logits(sequence)
         if start == 0 or not token_ids:
             raise EngineError("EN201", "scoring needs a token before and one to score")
         scored: dict[int, TokenLogprobs] = {}
@@ -216,9 +218,14 @@ class EngineCore:
     def close(self, sequence_id: SequenceId) -> None:
         """End a sequence in any state. Idempotent; an unknown id was closed before."""
         sequence = self._sequences.pop(sequence_id, None)
-        if sequence is not None:
+        if sequence is None:
+            return
+        if sequence.generation is not None:
+            # Its reader may be another task, and waits.
+            error = EngineError("EN204", f"sequence {sequence_id} was closed while generating")
+            sequence.generation.sink.put(GenerationFailed(error))
             sequence.generation = None
-            self._scheduler.close(sequence)
+        self._scheduler.close(sequence)
 
     def num_tokens(self, sequence_id: SequenceId) -> int:
         """Prompt and output tokens of a sequence."""
@@ -250,6 +257,7 @@ class EngineCore:
         for sequence_id, sequence in list(self._sequences.items()):
             if sequence.generation is not None:
                 sequence.generation.sink.put(GenerationFailed(error))
+                sequence.generation = None
             self.close(sequence_id)
 
     def statistics(self) -> EngineStatistics:
@@ -293,6 +301,7 @@ class EngineCore:
             max_tokens=room if max_tokens is None else max_tokens,
             submitted_at_s=self._clock(),
         )
+        sequence.last_logits = self._kept_logits(sequence)
         self._scheduler.start(sequence)
         return sequence.generation
 
@@ -306,6 +315,8 @@ class EngineCore:
         generation = sequence.generation
         if generation is None:
             return
+        if len(sequence.tokens) == generation.prompt_len:
+            self._share_logits(sequence, logits)
         if generation.max_tokens == 0:
             sequence.last_logits = logits
             scoring = generation.scoring
@@ -332,6 +343,18 @@ class EngineCore:
         generation.sink.put(TokensArrived(choice.token_ids, choice.logprobs))
         if choice.end is not None:
             self._end(sequence, GenerationFinished(choice.end, self._usage(sequence, generation)))
+
+    def _kept_logits(self, sequence: Sequence) -> npt.NDArray[np.float32] | None:
+        if sequence.last_logits is not None:
+            return sequence.last_logits
+        return self._prompt_logits.find(sequence.namespace, sequence.tokens)
+
+    def _share_logits(self, sequence: Sequence, logits: npt.NDArray[np.float32]) -> None:
+        """Spare equal prompts, now waiting or to come, the token whose logits they need."""
+        self._prompt_logits.keep(sequence.namespace, sequence.tokens, logits)
+        for twin in self._scheduler.waiting():
+            if twin.namespace == sequence.namespace and twin.tokens == sequence.tokens:
+                twin.last_logits = logits
 
     def _end(self, sequence: Sequence, update: GenerationFinished | GenerationFailed) -> None:
         generation = sequence.generation

@@ -52,6 +52,7 @@ class Engine:
         namespace: only sequences of one namespace share pages; None is the common one.
         Raises EngineError EN203 for an id that is not in the vocabulary.
         """
+        self._thread.require_known(token_ids)
         sequence_id = self._thread.next_id()
         space = namespace or Namespace()
         self._thread.post(lambda core: core.open(sequence_id, space))

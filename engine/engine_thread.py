@@ -14,7 +14,7 @@ from flowforge.engine.sequence import SequenceId
 from flowforge.errors import EngineError, FlowForgeError, InternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from flowforge.engine.core import EngineCore, EngineStatistics
 
@@ -70,6 +70,19 @@ class EngineThread:
     def vocab_size(self) -> int:
         """Ids that a prompt may hold and a generation may give."""
         return self._vocab_size
+
+    def require_known(self, token_ids: Sequence[int]) -> None:
+        """Raise EngineError EN203 for an id that the vocabulary does not have."""
+        if self._statistics is None:
+            raise EngineError("EN206", "the engine is not started", help="use 'async with'")
+        for token_id in token_ids:
+            if isinstance(token_id, bool) or not isinstance(token_id, int):
+                raise EngineError("EN203", f"a token id is an integer, got {token_id!r}")
+            if not 0 <= token_id < self._vocab_size:
+                raise EngineError(
+                    "EN203",
+                    f"token id {token_id} is not in the vocabulary of {self._vocab_size} ids",
+                )
 
     def next_id(self) -> SequenceId:
         """An id that no other sequence of this engine has."""

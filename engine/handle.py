@@ -50,7 +50,7 @@ class EngineSequence:
         while generating.
         """
         self._require_idle()
-        self._require_known(token_ids)
+        self._thread.require_known(token_ids)
         added = list(token_ids)
         if added:
             self.tokens += added
@@ -81,7 +81,9 @@ class EngineSequence:
         self._require_open()
         child_id = self._thread.next_id()
         if self._is_generating:
-            tokens = await self._thread.ask(lambda core: core.fork(self._id, child_id))
+            # Shielded: a child that exists and that nobody holds could never be closed.
+            with anyio.CancelScope(shield=True):
+                tokens = await self._thread.ask(lambda core: core.fork(self._id, child_id))
         else:
             tokens = list(self.tokens)
             self._thread.post(lambda core: core.fork(self._id, child_id))
@@ -101,7 +103,7 @@ class EngineSequence:
         probability: append it, and score the rest. Raises EngineError as `append` and `generate`
         do; the tokens are then not appended.
         """
-        self._require_known(token_ids)
+        self._thread.require_known(token_ids)
         added = list(token_ids)
         before = len(self.tokens)
         stream = self._start(lambda core, sink: core.score(self._id, added, sink, num_top))
@@ -183,14 +185,6 @@ class EngineSequence:
                 # What arrived but was not handed out is not the caller's.
                 num_tokens = len(self.tokens)
                 self._thread.post(lambda core: core.truncate(self._id, num_tokens))
-
-    def _require_known(self, token_ids: Sequence[int]) -> None:
-        vocab_size = self._thread.vocab_size
-        for token_id in token_ids:
-            if not 0 <= token_id < vocab_size:
-                raise EngineError(
-                    "EN203", f"token id {token_id} is not in the vocabulary of {vocab_size} ids"
-                )
 
     def _require_open(self) -> None:
         if self._is_closed:

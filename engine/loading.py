@@ -35,6 +35,9 @@ def engine_for(directory: Path, *, vocab_size: int, config: EngineConfig | None 
 
 
 def _make_core(directory: Path, vocab_size: int, config: EngineConfig) -> EngineCore:
+    # Threads that spin at the end of every operation make a step ten times as long as soon as
+    # another process wants a core. OpenMP reads this once, when torch brings it in.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # torch costs seconds to import: nobody pays who only checks a file.
     import torch
 
@@ -42,7 +45,10 @@ def _make_core(directory: Path, vocab_size: int, config: EngineConfig) -> Engine
     from flowforge.engine.models.weights import load_decoder
     from flowforge.engine.runner import ModelRunner
 
-    torch.set_num_threads(config.num_threads or _num_usable_cores())
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    elif "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(_num_usable_cores())
     model = read_model_config(directory, config.context_len)
     decoder = load_decoder(directory, model)
     num_pages = _num_pages(config, model, decoder.dtype)

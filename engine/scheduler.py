@@ -23,6 +23,8 @@ from flowforge.engine.kv.tokens import common_prefix_len
 from flowforge.engine.sequence import Sequence, SequenceState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from flowforge.engine.kv.cache import KvCache
 
 
@@ -136,6 +138,10 @@ class Scheduler:
     def num_running(self) -> int:
         """Sequences in the batch."""
         return len(self._running)
+
+    def waiting(self) -> Iterator[Sequence]:
+        """Sequences that have work and are not admitted, in order of rank."""
+        return iter(self._waiting)
 
     def add(self, sequence: Sequence) -> None:
         """Take a sequence under care, idle."""

@@ -190,10 +190,9 @@ class Sequence:
     @property
     def num_reusable(self) -> int:
         """Tokens that may come from the cache: all whose own logits are not wanted."""
-        if self.last_logits is not None:
-            return len(self.tokens)
-        scoring = self.generation.scoring if self.generation is not None else None
-        return len(self.tokens) - 1 if scoring is None else scoring.first_row
+        if self.generation is not None and self.generation.scoring is not None:
+            return self.generation.scoring.first_row
+        return len(self.tokens) - (self.last_logits is None)
 
     @property
     def num_pending(self) -> int:

@@ -112,11 +112,14 @@ def _asks_for_by_hand(config: pytest.Config) -> bool:
 
 
 def _limit_time(item: pytest.Item) -> None:
-    """Give async tests 20 s; the first use of the model fixture may download, so that is exempt."""
+    """Give async tests 20 s, and those that run the real model 120 s: a shared core is slow.
+
+    The first use of the model fixture may download, so of tests that use it only the body counts.
+    """
     if item.get_closest_marker("timeout") or item.get_closest_marker("by_hand"):
         return
     is_async = isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function)
     uses_model = MODEL_FIXTURE in getattr(item, "fixturenames", ())
     if is_async or uses_model:
-        limit_s = ASYNC_TIMEOUT_S if is_async else TIMEOUT_S
+        limit_s = TIMEOUT_S if uses_model else ASYNC_TIMEOUT_S
         item.add_marker(pytest.mark.timeout(limit_s, func_only=uses_model))

@@ -259,3 +259,45 @@ async def test_who_is_needed_soon_keeps_its_pages_longest() -> None:
         await output(held[0], 1)
 
         assert 0 == (await running.settle()).prefilled_tokens - before
+
+
+async def test_a_cancelled_fork_leaves_no_sequence_behind() -> None:
+    async with engine() as running:
+        parent = running.open(PROMPT)
+        children: list[EngineSequence] = []
+        async with aclosing(parent.generate(request(500, ignore_eos=True))) as updates:
+            await anext(updates)
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                children.append(await parent.fork())
+        for sequence in (parent, *children):
+            await sequence.close()
+
+        settled = await running.settle()
+        assert (0, 0) == (settled.scheduler.num_idle, settled.kv.pages_held)
+
+
+async def test_a_refused_prompt_leaves_no_sequence_behind() -> None:
+    async with engine() as running:
+        for wrong in ([-1], [1.5], [True], ["a"]):
+            with pytest.raises(EngineError) as caught:
+                running.open(wrong)  # type: ignore[arg-type]
+            assert caught.value.code == "EN203"
+
+        assert (await running.settle()).scheduler.num_idle == 0
+
+
+async def test_closing_while_another_task_reads_ends_the_reader() -> None:
+    async with engine() as running:
+        sequence = running.open(PROMPT)
+        async with aclosing(sequence.generate(request(900, ignore_eos=True))) as updates:
+            await anext(updates)
+            await sequence.close()
+            with pytest.raises(EngineError, match="closed while generating"):
+                async for _ in updates:
+                    pass
+
+
+async def test_nothing_is_opened_before_the_start() -> None:
+    with pytest.raises(EngineError, match="the engine is not started"):
+        engine().open(PROMPT)

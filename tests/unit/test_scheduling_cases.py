@@ -78,10 +78,8 @@ def usage_of(updates: Updates) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("prompt_len", [1, 3, 4, 5, 16, 17])
-def test_a_prompt_that_is_cached_whole_computes_one_token(
-    prompt_len: int,
-) -> None:
-    """KV-001, KV-003."""
+def test_an_equal_prompt_computes_nothing_while_its_logits_are_kept(prompt_len: int) -> None:
+    """KV-001, KV-003. Other engines compute a token or a page more, for the logits."""
     core, _, _ = history_core(page_size=4)
     client = Client(core)
 
@@ -91,7 +89,35 @@ def test_a_prompt_that_is_cached_whole_computes_one_token(
     client.run()
 
     assert right_output(text(prompt_len), 6) == output(first) == output(second)
-    assert (1, prompt_len - 1) == usage_of(second)
+    assert (0, prompt_len) == usage_of(second)
+
+
+@pytest.mark.parametrize("prompt_len", [1, 4, 5, 16])
+def test_an_equal_prompt_whose_logits_are_gone_computes_one_token(prompt_len: int) -> None:
+    """KV-001: never nothing, for there would be no logits."""
+    core, _, _ = history_core(num_pages=400, page_size=4)
+    client = Client(core)
+    client.request(text(prompt_len), 6)
+    for number in range(40):
+        client.request([45 - number, *text(3)], 1)
+    client.run()
+
+    again = client.request(text(prompt_len), 6)
+    client.run()
+
+    assert right_output(text(prompt_len), 6) == output(again)
+    assert (1, prompt_len - 1) == usage_of(again)
+
+
+def test_equal_prompts_at_once_are_computed_once_to_the_last_token() -> None:
+    core, runner, _ = history_core(page_size=4)
+    client = Client(core)
+
+    samples = [client.request(text(11), 1) for _ in range(5)]
+    client.run()
+
+    assert 11 == runner.num_computed
+    assert [right_output(text(11), 1)] * 5 == list(map(output, samples))
 
 
 def test_branches_of_a_fork_compute_their_common_words_once() -> None:
