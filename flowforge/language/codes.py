@@ -136,6 +136,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF526": "a file of answers that cannot be read",
     "WF527": "a plan that is over the limit given",
     "WF528": "a file that cannot be planned",
+    "WF529": "a starter workflow that cannot be written",
     "WF530": "a step asks a person, and nobody is there to answer",
     "WF531": "an answer of a person that is none of the choices",
     # Flows in Python.

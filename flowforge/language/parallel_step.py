@@ -85,9 +85,9 @@ def parse_parallel(name: str, step: MappingNode, context: Context) -> ParallelDr
 
 def _branch_of(owner: str, entry: Entry, context: Context) -> BlockDraft | None:
     node = entry.value
-    verbs = ("gen", "call", "for", "loop", "if", "switch", "parallel", "run", "ask", "set")
-    is_block = isinstance(node, MappingNode) and node.entry("do") is not None
-    if is_block and not any(node.entry(verb) for verb in verbs if isinstance(node, MappingNode)):
+    # Among steps only those of `for` and `loop` have a `do`.
+    keys = {one.key for one in node.entries} if isinstance(node, MappingNode) else set[str]()
+    if "do" in keys and keys.isdisjoint(("for", "loop")):
         return parse_inner_block(owner, entry, context)
     draft = context.parse_step(entry, context)
     context.enclosing.setdefault(entry.key, owner)

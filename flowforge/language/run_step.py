@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flowforge.language.arguments import parse_arguments
 from flowforge.language.fields import place_of, text_of
 from flowforge.language.program import Required, Run
 from flowforge.language.types import Field, Object
-from flowforge.language.value_drafts import check_arguments, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
+    from flowforge.language.arguments import ArgumentsDraft
     from flowforge.language.drafts import Context
     from flowforge.language.program import Program
     from flowforge.language.scope import Names
     from flowforge.language.source import Span
     from flowforge.language.types import Type
-    from flowforge.language.value_drafts import ValueDraft
     from flowforge.language.yaml_nodes import MappingNode
 
 STEP_KEYS = ("run", "with")
@@ -29,25 +29,22 @@ class RunDraft:
     """A `run` step before names are resolved."""
 
     program: Program
-    arguments: Mapping[str, ValueDraft]
-    span: Span
+    arguments: ArgumentsDraft
     has_conversation: bool = False
 
     def references(self) -> Iterator[tuple[str, Span]]:
         """What the arguments read."""
-        for argument in self.arguments.values():
-            yield from argument.names()
+        return self.arguments.references()
 
     def resolve(self, names: Names, context: Context) -> tuple[Run, Type] | None:
         """The verb, and the object of the workflow's outputs."""
-        report = context.report
-        arguments = {name: one.typed(names, report) for name, one in self.arguments.items()}
-        given = {name: (one.type, self.arguments[name].span) for name, one in arguments.items()}
+        arguments = self.arguments.typed(names, context.report)
         known = {
             name: Field(name, one.type, isinstance(one.default, Required))
             for name, one in self.program.inputs.items()
         }
-        check_arguments(given, known, f"workflow {self.program.name!r}", self.span, report)
+        owner = f"workflow {self.program.name!r}"
+        self.arguments.check(arguments, known, owner, context.report)
         outputs = self.program.outputs.items()
         fields = tuple(Field(name, output.value.type, True) for name, output in outputs)
         return Run(self.program, arguments), Object(fields, None)
@@ -58,9 +55,9 @@ def parse_run(name: str, step: MappingNode, context: Context) -> RunDraft | None
     del name
     entry = step.entry("run")
     assert entry is not None
-    arguments = values_of(step.entry("with"), context, "write with: { input: value }")
+    arguments = parse_arguments(entry, step.entry("with"), context)
     path = text_of(entry, context.report)
     if path is None:
         return None
     program = context.subflows.load(path, place_of(entry, context.report), context.report)
-    return None if program is None else RunDraft(program, arguments, entry.key_span)
+    return None if program is None else RunDraft(program, arguments)

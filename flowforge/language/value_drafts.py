@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.expression_nodes import Constant, ListOf, ObjectOf
 from flowforge.language.expressions import Expression
 from flowforge.language.fields import head_of, mapping_of, place_of, template_of_scalar
 from flowforge.language.template_parser import Hole, TemplateDraft
 from flowforge.language.types import (
-    ANY,
     BOOLEAN,
     Array,
     Field,
@@ -25,7 +23,7 @@ from flowforge.language.types import (
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from flowforge.language.drafts import Context
     from flowforge.language.expression_nodes import Node as ExpressionNode
@@ -130,35 +128,6 @@ def values_of(entry: Entry | None, context: Context, help: str) -> dict[str, Val
     mapping = None if entry is None else mapping_of(entry, context.report, help)
     drafts = {one.key: value_of(one, context) for one in (mapping.entries if mapping else ())}
     return {name: draft for name, draft in drafts.items() if draft is not None}
-
-
-def check_arguments(
-    given: Mapping[str, tuple[Type, Span]],
-    known: Mapping[str, Field],
-    owner: str,
-    place: Span,
-    report: Report,
-) -> None:
-    """Report arguments that are unknown, missing or of the wrong type."""
-    for name, (type_, span) in given.items():
-        field = known.get(name)
-        if field is None:
-            otherwise = f"it takes: {', '.join(known)}" if known else "it takes none"
-            help = did_you_mean(name, known, otherwise)
-            report.error("WF128", f"{owner} takes no argument {name!r}", span, help)
-        elif not may_be(type_, field.type) or (
-            may_be_null(type_) and not may_be_null(field.type) and field.type != ANY
-        ):
-            expected, got = display_type(field.type), display_type(type_)
-            message = f"argument {name!r} of {owner} expects {expected}, got {got}"
-            help = "say what it is instead of null: … ?? …" if may_be(type_, field.type) else None
-            report.error("WF130", message, span, help)
-    missing = [field.name for field in known.values() if field.is_required]
-    for name in missing:
-        if name not in given:
-            shown = display_type(known[name].type)
-            message = f"argument {name!r} ({shown}) of {owner} is missing"
-            report.error("WF129", message, place, f"add with: {{ {name}: … }}")
 
 
 def outside(names: Iterable[tuple[str, Span]], inner: Iterable[str]) -> Iterator[tuple[str, Span]]:
