@@ -1,0 +1,117 @@
+"""`flowforge plan`: what a run of a workflow will cost, before a token is spent.
+
+Reads the model's tokenizer, template and configuration, and loads no weights.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flowforge.cli.exit_codes import ExitCode
+from flowforge.cli.failures import guarded
+
+if TYPE_CHECKING:
+    from flowforge.planning import Tokenizing
+
+
+@guarded
+def plan(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The workflow file.", show_default=False)
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", metavar="NAME=VALUE", help="An input; may be repeated."),
+    ] = None,
+    inputs_file: Annotated[
+        Path | None,
+        typer.Option("--inputs", metavar="FILE", help="A JSON file with an object of inputs."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="DIR|GGUF|HF_ID",
+            help="A model directory, GGUF file or Hugging Face id; without it the default model.",
+            show_default=False,
+        ),
+    ] = None,
+    max_prefill: Annotated[
+        int | None,
+        typer.Option(
+            "--max-prefill",
+            metavar="N",
+            min=0,
+            help="Exit with 1 when the run may prefill more than N tokens.",
+            show_default=False,
+        ),
+    ] = None,
+    num_pages: Annotated[
+        int | None,
+        typer.Option(
+            "--pages",
+            metavar="N",
+            min=1,
+            help="KV pages there will be; says whether they are enough.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where in FlowForge an error came from.")
+    ] = False,
+) -> ExitCode:
+    """Say what a run will cost: tokens, KV pages, the longest chain. Nothing is run.
+
+    Exact where prompts follow from the inputs; elsewhere the least and the most. It supposes that
+    no step fails: retries and catches are in the most.
+    """
+    import sys
+    from dataclasses import asdict
+
+    from flowforge.cli.diagnostics import print_workflow_errors
+    from flowforge.cli.failures import print_json_line
+    from flowforge.cli.inputs import read_inputs
+    from flowforge.cli.plan_text import text_of_plan
+    from flowforge.errors import WorkflowError
+    from flowforge.language.inputs import resolve_inputs
+    from flowforge.planning import plan_program
+    from flowforge.runtime.checking import load_file
+
+    if file.suffix == ".py":
+        raise WorkflowError(
+            "WF528",
+            f"{str(file)!r} is a flow in Python, whose steps are only known as it runs",
+            help="a workflow file can be planned",
+        )
+    given = read_inputs(inputs or [], inputs_file)
+    loaded = load_file(file)
+    if loaded.program is None:
+        print_workflow_errors(loaded.diagnostics, as_json=as_json)
+        return ExitCode.WORKFLOW
+    values = resolve_inputs(loaded.program, given)
+    tokens = _tokens_of(model, is_quiet=as_json)
+    planned = plan_program(loaded.program, values, tokens, num_pages=num_pages)
+    if as_json:
+        fits = {"context_fit": planned.context_fit, "pool_fit": planned.pool_fit}
+        print_json_line({"event": "plan", **asdict(planned), **fits})
+    else:
+        typer.echo(text_of_plan(planned), nl=False)
+    prefilled = planned.cost.prefilled
+    if max_prefill is None or not prefilled.may_exceed(max_prefill):
+        return ExitCode.DONE
+    most = "any number of" if prefilled.most is None else f"{prefilled.most:,}"
+    sys.stderr.write(f"the run may prefill {most} tokens, expected at most {max_prefill:,}\n")
+    return ExitCode.RUN_FAILED
+
+
+def _tokens_of(model: str | None, *, is_quiet: bool) -> Tokenizing:
+    from flowforge.cli.download import DownloadProgress
+    from flowforge.planning.model_text import ModelText
+
+    with DownloadProgress(is_quiet=is_quiet) as download:
+        return ModelText.of_model(model, download)

@@ -1,0 +1,259 @@
+"""What one `gen` step will make the model do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from flowforge.language.program import All, Gen, SaidTurn, WrittenTurn
+from flowforge.planning.answer_size import size_of_answer, value_of_answer
+from flowforge.planning.costs import Cost
+from flowforge.planning.plan import PlannedGeneration, ReadAgain
+from flowforge.planning.prefixes import length_of
+from flowforge.planning.prompts import (
+    PlannedTurn,
+    WrittenContent,
+    elements_of_text,
+    lay_out,
+    written_run,
+)
+from flowforge.planning.quantity import NONE, Quantity, exactly, total
+from flowforge.planning.scope import Conversation
+from flowforge.planning.values import (
+    MixedText,
+    Pieces,
+    PlanValue,
+    Unknown,
+    joined_pieces,
+    pieces_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flowforge.planning.evaluation import Evaluator
+    from flowforge.planning.prefixes import Charge, Element, PrefixBook
+    from flowforge.planning.prompts import Tokenizing
+    from flowforge.planning.scope import PlanScope
+
+_Said: TypeAlias = "SaidTurn | WrittenTurn | PlannedTurn"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step comes to: its cost, its value, and its conversation if it has one."""
+
+    cost: Cost
+    value: PlanValue
+    conversation: Conversation | None = None
+
+
+class GenerationPlanner:
+    """Plans generations against one book of prefixes; keeps a record of each.
+
+    page_size: tokens a KV page.
+    """
+
+    def __init__(
+        self, tokens: Tokenizing, evaluator: Evaluator, book: PrefixBook, page_size: int
+    ) -> None:
+        self._tokens = tokens
+        self._evaluator = evaluator
+        self._book = book
+        self._page_size = page_size
+        self.generations: list[PlannedGeneration] = []
+        self.read_again: list[ReadAgain] = []
+
+    def plan(self, verb: Gen, path: str, scope: PlanScope, *, is_certain: bool) -> Outcome:
+        """Plan a step whose source, if it has one, is there."""
+        source = None if verb.from_step is None else scope.conversations[verb.from_step]
+        turns = list(source.turns) if source is not None else []
+        if verb.system is not None:
+            pieces = self._evaluator.pieces_of(verb.system, scope.values)
+            turns.append(PlannedTurn("system", pieces))
+        inner = scope.inner({})
+        cost = Cost()
+        writing = _Writing(self, path, source, is_certain)
+        num_said = len(turns)
+        for idx, turn in enumerate(self._turns(verb, inner)):
+            if not isinstance(turn, WrittenTurn):
+                turns.append(self._said(turn, inner))
+                continue
+            written = writing.write(turn, turns, (), f"{path} turn {idx}", 1)
+            self._note_read_again(path, turns[num_said:])
+            cost = cost.then(written.cost)
+            turns.append(PlannedTurn("assistant", written.content))
+            num_said = len(turns)
+            if turn.name is not None:
+                inner.values[turn.name] = written.value
+        if verb.user is not None:
+            pieces = self._evaluator.pieces_of(verb.user, inner.values)
+            turns.append(PlannedTurn("user", pieces))
+        beginning = (
+            () if verb.prefill is None else self._evaluator.pieces_of(verb.prefill, inner.values)
+        )
+        answer = writing.write(verb, turns, beginning, path, verb.n)
+        self._note_read_again(path, turns[num_said:])
+        cost = cost.then(answer.cost)
+        if verb.n > 1 and isinstance(verb.pick, All):
+            values = [_renamed(answer.value, f"{path}[{idx}]") for idx in range(verb.n)]
+            return Outcome(cost, values)
+        turns.append(PlannedTurn("assistant", answer.content))
+        conversation = Conversation(tuple(turns), path, answer.length)
+        return Outcome(cost, answer.value, conversation)
+
+    def _turns(self, verb: Gen, scope: PlanScope) -> Sequence[_Said]:
+        if isinstance(verb.turns, tuple):
+            return verb.turns
+        listed = self._evaluator.value_of(verb.turns, scope.values)
+        if not isinstance(listed, list):
+            # How many turns it will be is not known: their texts in one stand for them all.
+            return [PlannedTurn("user", pieces_of(listed))]
+        return [turn for entry in listed for turn in _turns_of_entry(entry)]
+
+    def _said(self, turn: SaidTurn | PlannedTurn, scope: PlanScope) -> PlannedTurn:
+        if isinstance(turn, PlannedTurn):
+            return turn
+        return PlannedTurn(turn.role, self._evaluator.pieces_of(turn.text, scope.values))
+
+    def _note_read_again(self, path: str, said: Sequence[PlannedTurn]) -> None:
+        unknowns = [
+            piece
+            for turn in said
+            if not isinstance(turn.content, WrittenContent)
+            for piece in turn.content
+            if isinstance(piece, Unknown) and piece.origins
+        ]
+        if unknowns:
+            origins = tuple(sorted(frozenset[str]().union(*(one.origins for one in unknowns))))
+            self.read_again.append(
+                ReadAgain(path, origins, total(unknown.tokens for unknown in unknowns))
+            )
+
+    def charge(self, prompt: tuple[Element, ...], path: str, content: WrittenContent) -> Charge:
+        """Compute a prompt and let the model write; both are there afterwards."""
+        charge = self._book.charge(prompt)
+        self._book.add(prompt, (written_run(content),), path)
+        return charge
+
+    def pages(self, sequence: Quantity, held: Quantity) -> Quantity:
+        """Pages of a sequence beside those that it has in common with one that is held."""
+        size = self._page_size
+        most_held = 0 if held.most is None else held.most // size
+        least = max(1, -(-sequence.least // size) - most_held)
+        most = None if sequence.most is None else -(-sequence.most // size) - held.least // size
+        return Quantity(least, most)
+
+    @property
+    def tokens(self) -> Tokenizing:
+        """The model's tokens."""
+        return self._tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """length: of prompt and answer."""
+
+    cost: Cost
+    value: PlanValue
+    content: WrittenContent
+    length: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """The generations of one step."""
+
+    planner: GenerationPlanner
+    path: str
+    source: Conversation | None
+    is_certain: bool
+
+    def write(
+        self,
+        written: Gen | WrittenTurn,
+        turns: Sequence[PlannedTurn],
+        beginning: Pieces,
+        path: str,
+        num_samples: int,
+    ) -> _Written:
+        planner, tokens = self.planner, self.planner.tokens
+        prompt = (*lay_out(turns, tokens), *elements_of_text(beginning, tokens))
+        prompt_len = length_of(prompt)
+        size = size_of_answer(written, max(1, tokens.context_len - prompt_len.least))
+        least_written = max(0, size.generated.least - (size.pending.most or 0))
+        with_kv = Quantity(least_written, max(0, (size.generated.most or 1) - 1))
+        content = WrittenContent(path, beginning, with_kv, size.pending)
+        contents = [content]
+        if num_samples > 1:
+            names = (f"{path}[{idx}]" for idx in range(1, num_samples))
+            contents += [replace(content, key=name) for name in names]
+        charges = [planner.charge(prompt, path, one) for one in contents]
+        generated = size.generated.times(exactly(num_samples))
+        length = prompt_len + size.generated
+        held = NONE if self.source is None else self.source.length
+        pages = planner.pages(length, held)
+        others = planner.pages(length, prompt_len).times(exactly(num_samples - 1))
+        cost = Cost(
+            prefilled=total(charge.new for charge in charges),
+            reused=total(charge.reused for charge in charges),
+            generated=generated,
+            decode_steps=size.generated,
+            pages=pages + others,
+        )
+        asked = written.sampling.max_tokens or 1
+        record = PlannedGeneration(
+            path=path,
+            num_samples=num_samples,
+            prompt=prompt_len,
+            prefilled=cost.prefilled,
+            reused=cost.reused,
+            generated=generated,
+            continues=None if self.source is None else self.source.path,
+            reused_from=charges[0].source,
+            sequence=prompt_len + exactly(asked),
+            pages=cost.pages,
+            is_certain=self.is_certain,
+        )
+        planner.generations.append(record)
+
+        def count(text: str) -> int:
+            return len(tokens.encode(text))
+
+        value = value_of_answer(written, path, size.generated, count)
+        if beginning and isinstance(value, Unknown) and not _is_parsed(written):
+            value = MixedText(joined_pieces([*beginning, value]))
+        return _Written(cost, value, content, length)
+
+
+def _is_parsed(written: Gen | WrittenTurn) -> bool:
+    return written.json_schema is not None or written.choice is not None
+
+
+def _renamed(value: PlanValue, key: str) -> PlanValue:
+    """The same of another sample."""
+    match value:
+        case Unknown():
+            return replace(value, key=f"{key}:{value.key}")
+        case MixedText(pieces):
+            renamed = (
+                replace(piece, key=f"{key}:{piece.key}") if isinstance(piece, Unknown) else piece
+                for piece in pieces
+            )
+            return MixedText(tuple(renamed))
+        case list():
+            return [_renamed(item, key) for item in value]
+        case dict():
+            return {name: _renamed(item, key) for name, item in value.items()}
+        case _:
+            return value
+
+
+def _turns_of_entry(entry: PlanValue) -> Iterator[PlannedTurn]:
+    if not isinstance(entry, dict):
+        yield PlannedTurn("user", pieces_of(entry))
+        return
+    if entry.get("user") is not None:
+        yield PlannedTurn("user", pieces_of(entry["user"]))
+    if entry.get("assistant") is not None:
+        yield PlannedTurn("assistant", pieces_of(entry["assistant"]))
