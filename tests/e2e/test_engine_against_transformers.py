@@ -46,8 +46,8 @@ def reference(default_model_dir: Path) -> Any:
 
 
 @asynccontextmanager
-async def running(directory: Path, tokenizer: Tokenizer, **settings: int) -> AsyncGenerator[Engine]:
-    config = EngineConfig(num_pages=128, num_threads=1, **settings)
+async def running(directory: Path, tokenizer: Tokenizer) -> AsyncGenerator[Engine]:
+    config = EngineConfig(num_pages=128, num_threads=1)
     async with engine_for(directory, vocab_size=tokenizer.vocab_size, config=config) as engine:
         yield engine
 

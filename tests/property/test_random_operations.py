@@ -1,4 +1,4 @@
-"""20,000 random operations on the engine core; benchmarks/soak_random_operations.py does a million."""
+"""20,000 random operations on the core; benchmarks/soak_random_operations.py does a million."""
 
 from __future__ import annotations
 
