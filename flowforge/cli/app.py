@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from flowforge.cli import check, graph, models, plan, run, schema
+from flowforge.cli import check, graph, init, models, plan, run, schema
 
 app = typer.Typer(
     name="flowforge",
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("check")(check.check)
 app.command("graph")(graph.graph)
+app.command("init")(init.init)
 app.command("plan")(plan.plan)
 app.command("schema")(schema.schema)
 app.add_typer(models.app, name="models")

@@ -26,7 +26,12 @@ def run(
     ],
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", "-i", metavar="NAME=VALUE", help="An input; may be repeated."),
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="NAME=VALUE",
+            help="An input; may be repeated. NAME=@FILE takes the text of a file.",
+        ),
     ] = None,
     inputs_file: Annotated[
         Path | None,

@@ -91,6 +91,49 @@ def test_an_input_given_twice_is_a_usage_error(workflow: Path, script: str) -> N
     assert "error[WF520]: input 'q' is given by two -i, '1' and '2'" in result.stderr
 
 
+def inputs_of(result: Result) -> dict[str, object]:
+    """What the run was started with, from `--json`."""
+    inputs: dict[str, object] = json.loads(result.stdout.splitlines()[0])["inputs"]
+    return inputs
+
+
+def test_an_at_sign_takes_the_text_of_a_file_as_it_is(
+    tmp_path: Path, workflow: Path, script: str
+) -> None:
+    text, number = tmp_path / "text.txt", tmp_path / "number.json"
+    text.write_bytes("${ x } é\r\n\n".encode())
+    number.write_text("3", encoding="utf-8")
+
+    files = ("-i", f"q=@{text}", "-i", f"n=@{number}")
+    result = flowforge("run", workflow, *files, "--backend", script, "--json")
+
+    assert {"q": "${ x } é\r\n\n", "n": 3} == inputs_of(result)
+
+
+def test_two_at_signs_are_one_of_the_text(workflow: Path, script: str) -> None:
+    result = flowforge("run", workflow, "-i", "q=@@ada @", "--backend", script, "--json")
+
+    assert "@ada @" == inputs_of(result)["q"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(None, "no such file or directory"), (b"\xff", "'utf-8' codec can't")]
+)
+def test_a_text_that_cannot_be_read_is_a_usage_error(
+    content: bytes | None, told: str, tmp_path: Path, workflow: Path, script: str
+) -> None:
+    file = tmp_path / "text.txt"
+    if content is not None:
+        file.write_bytes(content)
+
+    result = flowforge("run", workflow, "-i", f"q=@{file}", "--backend", script)
+
+    assert 2 == result.exit_code
+    assert f"error[WF520]: the text of input 'q' cannot be read from {str(file)!r}: {told}" in (
+        result.stderr
+    )
+
+
 def test_a_directory_is_no_workflow_file(tmp_path: Path) -> None:
     result = flowforge("check", tmp_path)
 
