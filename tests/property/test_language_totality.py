@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowforge.language.diagnostics import render_diagnostics
+from flowforge.language.evaluation import evaluate_node
 from flowforge.language.expression_parser import ExpressionSyntaxError, parse_expression
-from flowforge.language.json_values import EvaluationError, evaluate_node
+from flowforge.language.json_values import EvaluationError
 from flowforge.language.loader import load_text
 
 PIECES = st.sampled_from(

@@ -9,9 +9,10 @@ import re
 import pytest
 
 from flowforge.errors import WorkflowError
+from flowforge.language.evaluation import evaluate_node
 from flowforge.language.expression_parser import parse_expression
 from flowforge.language.inputs import resolve_inputs
-from flowforge.language.json_values import EvaluationError, evaluate_node
+from flowforge.language.json_values import EvaluationError
 from flowforge.language.loader import LoadResult, load_text, require_program
 from flowforge.language.program import ForEach, Gen, JsonValue
 from flowforge.language.schemas import SchemaProblem
