@@ -36,7 +36,8 @@ _INDICATORS = r"\[\]{}#&*!|>'\"%@`,?:-"
 _PLAIN = re.compile(
     rf"(?:[^\s{_INDICATORS}]|-(?=[^\s]))(?:[^\s:#]|:(?=[^\s])|(?<=[^\s])#| +(?=[^\s#]))*"
 )
-_FLOW_PLAIN = re.compile(r"(?:[\w$./+]|-(?=\w))(?:[\w$./+=()%^~-]| +(?=[\w$./+=()%^~-]))*")
+_FLOW_INSIDE = r"[\w$./+=()%^~'!?-]"
+_FLOW_PLAIN = re.compile(rf"(?:[\w$./+]|-(?=\w))(?:{_FLOW_INSIDE}| +(?={_FLOW_INSIDE}))*")
 _FLOW_SPACE = re.compile(r"[ \n]*")
 _LITERAL = re.compile(r"\|(-?) *\n")
 
