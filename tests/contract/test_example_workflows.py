@@ -96,11 +96,11 @@ EXAMPLES = {
     ),
     "self_consistency_vote": Example(
         {
-            "thoughts[*]": ["A week has seven.", "Two sevens.", "Ten and four.", "Weeks.", "Days."],
-            "answer[*]/solve": "14",
-            "answer[1]/solve": "7",
+            "thoughts[*]": ["It has 3.", "Squares have 4.", "Three.", "Tri is three.", "Sides."],
+            "answer[*]/solve": "The answer is 3.",
+            "answer[1]/solve": "The answer is 4.",
         },
-        {"answer": "14"},
+        {"answer": "The answer is 3."},
     ),
     "subflow": Example(
         {"versions[0]/version/retold": "Bees dance!", "versions[1]/version/retold": "Bees signal."},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,3 +67,22 @@ async def test_a_quick_example_runs_on_the_default_model(
 @pytest.mark.parametrize("name", sorted(file.stem for file in WORKFLOWS.glob("*.yaml")))
 async def test_an_example_runs_on_the_default_model(name: str, default_model_dir: Path) -> None:
     await run_example(name, default_model_dir)
+
+
+async def test_a_prompt_longer_than_the_context_fails_its_step_with_both_numbers(
+    default_model_dir: Path,
+) -> None:
+    """WF-068."""
+    retell = WORKFLOWS / "retell.yaml"
+    async with open_engine_backend(default_model_dir) as engine:
+        with pytest.raises(ff.RunFailedError) as caught:
+            await ff.run(retell, backend=engine, text="flowers " * 9_000)
+
+        assert 0 == engine.statistics().pages_held
+    (failure,) = caught.value.failures
+    assert ("retold", "EN202") == (failure.path, failure.error.code)
+    prompt_tokens, context = (
+        int(number.replace(",", "")) for number in re.findall(r"[\d,]{4,}", failure.error.message)
+    )
+    assert 9_000 < prompt_tokens
+    assert 8_192 == context
