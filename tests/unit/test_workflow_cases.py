@@ -1,0 +1,44 @@
+"""tests/CASES.md: every case of area `workflow`, and tests that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TESTS = Path(__file__).parents[1]
+TABLE = (TESTS / "CASES.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| (WF-\d{3}) \| [^|]+ \| (.+) \|$", re.MULTILINE)
+TEST = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
+
+
+def test_the_table_has_every_case_of_the_bank_once_and_in_its_order(
+    cases: Callable[[str], list[dict[str, Any]]],
+) -> None:
+    assert [case["id"] for case in cases("workflow")] == [row[1] for row in ROW.finditer(TABLE)]
+
+
+def test_a_case_has_a_test_or_a_reason() -> None:
+    rows = {row[1]: row[2] for row in ROW.finditer(TABLE)}
+
+    without = {case: reason for case, reason in rows.items() if not TEST.search(reason)}
+
+    assert set(without.values()) == {
+        "there is no journal yet",
+        "the language has no secrets yet",
+    }
+
+
+def test_every_test_of_the_table_is_there() -> None:
+    sources = {file.name: file.read_text(encoding="utf-8") for file in TESTS.rglob("test_*.py")}
+
+    named = TEST.findall(TABLE)
+
+    assert [] == [
+        f"{file}::{test}"
+        for file, test in named
+        if not re.search(rf"^(async )?def {test}\(", sources.get(file, ""), re.MULTILINE)
+    ]
