@@ -21,7 +21,7 @@ async def analyst(
 
     async def explore(chat: ff.Chat, angle: str) -> str:
         chat.user("Explore this angle for {audience}: {angle}\n", audience=audience, angle=angle)
-        return await chat.gen(name="draft", max_tokens=400, temperature=0.6, seed=8)
+        return await chat.gen(name="draft", max_tokens=160, temperature=0.3, seed=4)
 
     async with run.chat(system="You are a careful analyst. Say what you do not know.") as chat:
         chat.user("Topic: {topic}\nName three distinct angles worth investigating.\n", topic=topic)
@@ -30,4 +30,4 @@ async def analyst(
         drafts = await chat.map(explore, angles, limit=3)  # each branch forks the KV of the chat
 
         chat.user("Merge these notes into one report.\n{notes}\n", notes="\n\n---\n\n".join(drafts))
-        return await chat.gen(name="report", max_tokens=900, temperature=0.6, seed=8)
+        return await chat.gen(name="report", max_tokens=250, temperature=0.3, seed=4)
