@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.core import EngineCore, ModelLimits
 from flowforge.engine.engine import Engine
 from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.kv.canary import PageCanary
 from flowforge.engine.models.config import ModelConfig, read_model_config
 from flowforge.engine.scheduler import SchedulerLimits
 from flowforge.errors import EngineError
@@ -61,9 +63,12 @@ def _make_core(directory: Path, vocab_size: int, config: EngineConfig) -> Engine
         dtype=decoder.dtype,
         device=decoder.device,
     )
+    canary = PageCanary(store.poison) if config.is_debug else None
+    kv = KvCache(num_pages, config.page_size, canary.note if canary is not None else None)
+    fill = partial(canary.fill, kv.is_free) if canary is not None else None
     return EngineCore(
-        ModelRunner(decoder, store),
-        KvCache(num_pages, config.page_size, store.poison if config.is_debug else None),
+        ModelRunner(decoder, store, after_copies=fill),
+        kv,
         SchedulerLimits(config.max_step_tokens, config.max_running),
         ModelLimits(
             vocab_size=min(vocab_size, model.vocab_size),

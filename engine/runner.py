@@ -11,7 +11,7 @@ from flowforge.engine.core import ChunkLogits
 from flowforge.engine.sampling import logprobs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     import numpy.typing as npt
@@ -28,11 +28,17 @@ _LM_HEAD_ROWS = 32
 
 
 class ModelRunner:
-    """Owns the step's tensors; the decoder and the KV store are borrowed."""
+    """Owns the step's tensors; the decoder and the KV store are borrowed.
 
-    def __init__(self, decoder: Decoder, store: KvStore) -> None:
+    after_copies: called between a step's copies and its forward pass, for debugging.
+    """
+
+    def __init__(
+        self, decoder: Decoder, store: KvStore, after_copies: Callable[[], None] | None = None
+    ) -> None:
         self._decoder = decoder
         self._store = store
+        self._after_copies = after_copies
         self._device = store.rows.device
 
     @torch.inference_mode()
@@ -42,6 +48,8 @@ class ModelRunner:
         Returns when the rows are written. Rows are read and written through the paths as planned.
         """
         self._store.copy_rows(plan.copies)
+        if self._after_copies is not None:
+            self._after_copies()
         if not plan.chunks:
             return []
         token_ids: list[int] = []

@@ -129,6 +129,10 @@ class KvCache:
         """All pages."""
         return self._pool.num_pages
 
+    def is_free(self, page: PageId) -> bool:
+        """Whether nobody owns the page."""
+        return self._pool.is_free(page)
+
     def open(self, namespace: Namespace) -> KvPath:
         """An empty path. The caller owns it and must `release` it."""
         path = KvPath(self._tree.root(namespace))

@@ -8,6 +8,7 @@ import pytest
 from history_model import Updates, history_core, right_output
 
 from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.kv.canary import PageCanary
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import (
@@ -530,3 +531,20 @@ def test_free_pages_are_told_to_who_debugs() -> None:
 
     assert 1 == len(reserved_only)
     assert {0, 1, 2} == set(freed)
+
+
+def test_the_canary_spares_a_page_that_was_taken_again() -> None:
+    """A plan may free a page, copy out of it and take it for something else."""
+    filled: list[int] = []
+    canary = PageCanary(filled.extend)
+    kv = KvCache(2, 4, canary.note)
+    path = kv.open(Namespace())
+    kv.reserve(path, 8)
+    kv.release(path)
+    again = kv.open(Namespace())
+    kv.reserve(again, 4)
+
+    canary.fill(kv.is_free)
+    canary.fill(kv.is_free)
+
+    assert [1] == filled
