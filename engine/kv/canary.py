@@ -1,4 +1,4 @@
-"""A canary for debugging: pages that nobody owns hold NaN, so a wrong read cannot pass for right."""
+"""A canary for debugging: pages that nobody owns hold NaN, so a wrong read shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class PageCanary:
     """Collects the pages that become free and has them filled when nothing needs them any more.
 
     A page may be freed while the same plan still copies rows out of it, and be taken again by that
-    plan. So filling waits until the plan's copies are done, and passes over pages that have an owner.
+    plan. So filling waits until the plan's copies are done, and passes over pages with an owner.
     """
 
     def __init__(self, fill: Callable[[list[PageId]], None]) -> None:
