@@ -49,6 +49,7 @@ def resolve_model(
     reachable), EN104 (not the pinned file), EN105 (disk), EN124 (no safetensors), EN131 (not a
     whole GGUF file) or EN132 (a GGUF file that is not supported).
     """
+    _require_name(spec)
     store = ModelStore(store_root() if root is None else root)
     if spec is None or str(spec) in (DEFAULT_MODEL, _SHORT_DEFAULT):
         return _resolve_default(store, route, progress)
@@ -64,6 +65,16 @@ def resolve_model(
         if error.code in _UNREACHABLE:
             error.help = _near_miss(name, _known_names(store)) or error.help
         raise
+
+
+def _require_name(spec: str | Path | None) -> None:
+    """An empty text would be the current folder. Raises EngineError EN101."""
+    if isinstance(spec, str) and not spec.strip():
+        raise EngineError(
+            "EN101",
+            f"the model's name is {spec!r}, expected a directory, a GGUF file or a Hugging Face id",
+            help="leave it out for the default model; '.' is the current folder",
+        )
 
 
 def list_models(*, root: Path | None = None) -> list[ModelLocation]:
@@ -84,6 +95,7 @@ def pull(
 
 def path(spec: str | Path | None = None, *, root: Path | None = None) -> ModelLocation:
     """Where a model is on this machine. Raises EngineError EN101 when it is not; never fetches."""
+    _require_name(spec)
     store = ModelStore(store_root() if root is None else root)
     if spec is None or str(spec) in (DEFAULT_MODEL, _SHORT_DEFAULT):
         found = _stored_default(store, "auto")

@@ -103,9 +103,10 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object. Raises EngineError EN111."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise EngineError(
-            "EN111", f"cannot read {str(path)!r} as JSON: {error}", help="fetch the model again"
+            "EN111", f"cannot read {str(path)!r} as JSON: {reason}", help="fetch the model again"
         ) from error
     if not isinstance(content, dict):
         raise EngineError(

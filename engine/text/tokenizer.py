@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tokenizers import Tokenizer as BackendTokenizer
 
+from flowforge.engine.models.config_keys import read_json_object
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Tokenizer:
         """Load the tokenizer of a Hugging Face directory.
 
         A directory without `tokenizer.json` is converted through `transformers`, without running
-        code from it. Raises EngineError EN301 when there is no tokenizer that can be read.
+        code from it. Raises EngineError EN301 when there is no tokenizer that can be read, EN111
+        for another file that is no JSON object.
         """
         folder = Path(directory)
         path = folder / "tokenizer.json"
@@ -208,7 +210,7 @@ def _build(tokenizer_json: str) -> BackendTokenizer:
     try:
         backend = BackendTokenizer.from_str(tokenizer_json)
     except Exception as error:  # the Rust side raises bare Exception, and nothing narrower
-        raise _unreadable("tokenizer.json", str(error)) from error
+        raise _unreadable("tokenizer.json", _first_line(error)) from error
     backend.no_padding()
     backend.no_truncation()
     return backend
@@ -316,35 +318,44 @@ def _convert(folder: Path) -> str:
             str(folder), local_files_only=True, trust_remote_code=False
         )
         return str(loaded.backend_tokenizer.to_str())
-    except (OSError, ValueError, ImportError, AttributeError) as error:
-        raise _unreadable(str(folder / "tokenizer.json"), str(error)) from error
+    except ImportError as error:
+        raise _unreadable(str(folder), _first_line(error)) from error
+    except (OSError, ValueError, AttributeError) as error:
+        # The library lists all formats that it knows; that none is there is what counts.
+        raise _unreadable(
+            str(folder), "no tokenizer.json, nor older files that one can be made from"
+        ) from error
 
 
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(str(path), str(error)) from error
+        raise _unreadable(str(path), _first_line(error)) from error
 
 
 def _read_config(path: Path) -> JsonObject:
-    return _parse_object(_read_text(path), str(path)) if path.exists() else {}
+    return read_json_object(path) if path.exists() else {}
 
 
 def _parse_object(text: str, name: str) -> JsonObject:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise _unreadable(name, str(error)) from error
+        raise _unreadable(name, _first_line(error)) from error
     if not isinstance(value, dict):
         raise _unreadable(name, f"a JSON {type(value).__name__}, expected an object")
     return cast("JsonObject", value)
 
 
 def _unreadable(name: str, reason: str) -> EngineError:
-    first_line = reason.strip().splitlines()[0] if reason.strip() else "no reason given"
     return EngineError(
         "EN301",
-        f"cannot read tokenizer {name!r}: {first_line}",
-        help="a model directory needs tokenizer.json and tokenizer_config.json",
+        f"cannot read tokenizer {name!r}: {reason}",
+        help="a model directory needs tokenizer.json and tokenizer_config.json: fetch it again",
     )
+
+
+def _first_line(error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0]
+    return f"{reason[:1].lower()}{reason[1:]}" or "no reason given"

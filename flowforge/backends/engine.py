@@ -9,6 +9,7 @@ import json
 import time
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 import anyio
@@ -23,6 +24,7 @@ from flowforge.backends.protocol import (
 )
 from flowforge.engine.loading import engine_for
 from flowforge.engine.model_store import Progress, resolve_model, silent
+from flowforge.engine.models.config import read_model_config
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationFinished, GenerationRequest
 from flowforge.engine.text.chat_template import ChatTemplate, Message
@@ -49,17 +51,23 @@ async def open_engine_backend(
     *,
     progress: Progress = silent,
     config: EngineConfig | None = None,
+    today: date | None = None,
 ) -> AsyncGenerator[EngineBackend]:
     """Load a model and run its engine for as long as the context lasts.
 
     model: a directory, a Hugging Face id, or None for the default model, fetched at first use.
+    config: the engine's settings; EngineConfig() if None.
+    today: what chat templates that print a date print, for as long; None is this machine's date.
     Raises EngineError when the model cannot be had or loaded; frees all memory at exit.
     """
 
     def load_text() -> tuple[Path, Tokenizer, ChatTemplate]:
         location = resolve_model(model, progress=progress)
+        # First of all, because a folder without it is no model and has nothing else to tell.
+        read_model_config(location.directory, None if config is None else config.context_len)
         tokenizer = Tokenizer.from_directory(location.directory)
-        template = ChatTemplate.from_directory(location.directory, tokenizer)
+        shown = today or date.today()
+        template = ChatTemplate.from_directory(location.directory, tokenizer, today=shown)
         return location.directory, tokenizer, template
 
     directory, tokenizer, template = await anyio.to_thread.run_sync(load_text)

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +23,9 @@ from flowforge.engine.model_store import (
     store_root,
 )
 from flowforge.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _NUM_BYTES = 1
 
@@ -281,3 +285,14 @@ def test_unreachable_hub_and_index_are_one_error_with_the_reason(
 
     assert caught.value.code == "EN103"
     assert [] == _left_over(tmp_path)
+
+
+@pytest.mark.parametrize("find", [resolve_model, path])
+@pytest.mark.parametrize("name", ["", "  "])
+def test_an_empty_name_is_not_the_current_folder(
+    find: Callable[..., object], name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(EngineError, match="expected a directory, a GGUF file or") as caught:
+        find(name, root=tmp_path)
+
+    assert "EN101" == caught.value.code

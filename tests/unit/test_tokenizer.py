@@ -131,6 +131,36 @@ def test_a_broken_file_is_an_engine_error(tmp_path: Path, text: str) -> None:
     assert caught.value.code == "EN301"
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000])
+@pytest.mark.parametrize(
+    "name", ["config.json", "generation_config.json", "tokenizer_config.json"]
+)
+def test_a_broken_config_beside_the_tokenizer_is_called_by_its_own_name(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / "tokenizer.json").write_text(byte_level_json(), encoding="utf-8")
+    (tmp_path / name).write_text(text, encoding="utf-8")
+
+    with pytest.raises(EngineError) as caught:
+        Tokenizer.from_directory(tmp_path)
+
+    assert "EN111" == caught.value.code
+    assert f"/{name}'" in caught.value.message
+    assert "tokenizer.json" not in caught.value.message
+
+
+def test_a_folder_without_any_tokenizer_says_so(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+
+    with pytest.raises(EngineError) as caught:
+        Tokenizer.from_directory(tmp_path)
+
+    assert "EN301" == caught.value.code
+    assert caught.value.message.endswith(
+        "no tokenizer.json, nor older files that one can be made from"
+    )
+
+
 def test_an_end_token_outside_the_vocabulary_is_an_engine_error() -> None:
     with pytest.raises(EngineError) as caught:
         Tokenizer(byte_level_json(), eos_ids=[9_999])
