@@ -67,8 +67,8 @@ def plan(
 ) -> ExitCode:
     """Say what a run will cost: tokens, KV pages, the longest chain. Nothing is run.
 
-    Exact where prompts follow from the inputs; elsewhere the least and the most. It supposes that
-    no step fails: retries and catches are in the most.
+    Exact where prompts follow from the inputs; elsewhere the least and the most, as far as ordinary
+    text goes. It supposes that no step fails: retries and catches are in the most.
     """
     import sys
     from dataclasses import asdict

@@ -134,7 +134,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF524": "an unknown backend",
     "WF525": "a script of answers that cannot be read",
     "WF526": "a file of answers that cannot be read",
-    "WF527": "a plan that is over the limit given",
+    "WF527": "a workflow with too many generations to plan",
     "WF528": "a file that cannot be planned",
     "WF529": "a starter workflow that cannot be written",
     "WF530": "a step asks a person, and nobody is there to answer",

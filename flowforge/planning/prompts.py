@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from flowforge.planning.prefixes import Element, Opaque, Recomputation, length_of
 from flowforge.planning.quantity import Quantity, total
 from flowforge.planning.values import (
+    MOST_AT_SEAM,
     Pieces,
     combined_key,
     key_of,
@@ -107,8 +108,8 @@ def elements_of_text(pieces: Pieces, tokens: Tokenizing) -> tuple[Element, ...]:
     if isinstance(text, str):
         return tuple(tokens.encode(text))
     first = pieces[0] if isinstance(pieces[0], str) else ""
-    # The last token of a known beginning may grow into what follows.
-    certain = tuple(tokens.encode(first))[:-1]
+    # The last tokens of a known beginning may be others, once something follows.
+    certain = tuple(tokens.encode(first))[:-MOST_AT_SEAM]
     size = tokens_of_pieces(pieces, lambda known: len(tokens.encode(known)))
     most = None if size.most is None else size.most - len(certain)
     rest = Quantity(max(0, size.least - len(certain)), most)

@@ -24,10 +24,10 @@ plan of 'planned'
 step    prompt  prefilled    reused  generated   pages  reused from
 a           11         11         0     1 to 5       1  -
 b     18 to 23     7 to 8  11 to 16     1 to 5  1 to 2  a
-c      5 to 11    5 to 11    0 to 6     1 to 5       1  -
+c      3 to 15    3 to 15   0 to 12     1 to 5  1 to 2  -
 
-prefilled      23 to 30 tokens
-reused         11 to 22 tokens
+prefilled      21 to 34 tokens
+reused         11 to 28 tokens
 generated      3 to 15 tokens
 critical path  3 to 15 decode steps
 pages at peak  1 to 3 of 16 tokens each, 9 there: fits
