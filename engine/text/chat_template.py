@@ -141,15 +141,42 @@ class ChatTemplate:
             raise _bad_message(f"the conversation ends with {found!r}, expected 'assistant'")
         messages = [*history, *appended]
         _, tail = self._cut(messages, len(history) - 1, add_generation_prompt=add_generation_prompt)
-        closes = last_token in self._tokenizer.eos_ids and tail[:1] == [last_token]
-        return tail[1:] if closes else tail
+        return self._without_closing(tail, last_token)
+
+    def _without_closing(self, tail: list[int], last_token: int | None) -> list[int]:
+        """Drop the end of the turn where it is there already; white space before it is dropped."""
+        if last_token is None or last_token not in self._tokenizer.eos_ids:
+            return tail
+        if last_token not in tail:
+            return tail
+        place = tail.index(last_token)
+        before = self._tokenizer.decode(tail[:place], skip_special=False)
+        return tail if before.strip() else tail[place + 1 :]
 
     def _encode(self, messages: Sequence[Message], add_generation_prompt: bool) -> list[int]:
         layout = self._lay_out(messages, add_generation_prompt)
         if layout is not None:
             return self._encode_pieces(*layout)
         guarded, stand_ins = self._guard(messages)
-        return self._encode_whole(self._render_text(guarded, add_generation_prompt), stand_ins)
+        text = self._render_text(guarded, add_generation_prompt)
+        self._require_all_printed(guarded, text, add_generation_prompt)
+        return self._encode_whole(text, stand_ins)
+
+    def _require_all_printed(
+        self, messages: Sequence[Message], text: str, add_generation_prompt: bool
+    ) -> None:
+        """Some templates pass over roles that they do not know, and the model never sees the text.
+
+        Raises EngineError EN304 for a message that is neither in `text` nor printed in any form.
+        """
+        printed = (self._render_marked(messages, add_generation_prompt) or [])[1::2]
+        for idx, message in enumerate(messages):
+            if str(idx) not in printed and message.content.strip() not in text:
+                raise EngineError(
+                    "EN304",
+                    f"chat template leaves out the {message.role!r} message at place {idx}",
+                    help="the model knows no such message there: say it in a user message",
+                )
 
     def _cut(
         self, messages: Sequence[Message], hole_idx: int, *, add_generation_prompt: bool
@@ -197,7 +224,20 @@ class ChatTemplate:
         return self._encode_whole(head, stand_ins), self._encode_whole(tail, stand_ins)
 
     def _split(self, messages: Sequence[Message], add_generation_prompt: bool) -> list[str] | None:
-        """Render with placeholders; None where they do not come out once each and in order."""
+        """Cut at the contents; None where they do not come out once each and in order."""
+        parts = self._render_marked(messages, add_generation_prompt)
+        if parts is None:
+            return None
+        in_order = parts[1::2] == [str(idx) for idx in range(len(messages))]
+        return parts[::2] if in_order else None
+
+    def _render_marked(
+        self, messages: Sequence[Message], add_generation_prompt: bool
+    ) -> list[str] | None:
+        """Render with a placeholder for each content: scaffolding and indices of messages in turn.
+
+        None where the template does not take placeholders: it wants contents of some form.
+        """
         if not messages:
             return [self._render_text(messages, add_generation_prompt)]
         marker = _unused_marker(self._source, [f"{m.role}{m.content}" for m in messages])
@@ -210,10 +250,8 @@ class ChatTemplate:
         except EngineError as error:
             if error.code == "EN305":
                 raise
-            return None  # a template that wants contents of some form is rendered whole
-        parts = re.split(f"{marker}([0-9]+){marker}", text)
-        in_order = parts[1::2] == [str(idx) for idx in range(len(messages))]
-        return parts[::2] if in_order else None
+            return None
+        return re.split(f"{marker}([0-9]+){marker}", text)
 
     def _encode_pieces(self, pieces: Sequence[str], contents: Sequence[str]) -> list[int]:
         """Encode scaffolding and contents in turn; `pieces` may be one longer than `contents`."""

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import jinja2
+from jinja2 import nodes
 from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from flowforge.errors import EngineError
@@ -19,6 +21,8 @@ from flowforge.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import date
+
+    from jinja2.parser import Parser
 
     from flowforge.engine.text.tokenizer import Tokenizer
 
@@ -80,7 +84,9 @@ def compile_template(
     the template's own words if it refuses the messages and EN305 if it tries to leave the sandbox.
     """
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", _GenerationBlock],
     )
     environment.filters["tojson"] = _to_json
     names: dict[str, object] = {"raise_exception": _refuse, **_token_texts(tokenizer)}
@@ -110,6 +116,18 @@ def compile_template(
     return render
 
 
+class _GenerationBlock(Extension):
+    """`{% generation %}`: marks what the assistant says, for training; its body is printed."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """See `jinja2.ext.Extension.parse`. Names set inside stay inside, as in transformers."""
+        lineno = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=lineno)
+
+
 class _Refused(jinja2.TemplateError):
     """The template called raise_exception."""
 
@@ -128,9 +146,21 @@ def _token_texts(tokenizer: Tokenizer) -> dict[str, str]:
     return texts
 
 
-def _to_json(value: Any, indent: int | None = None, **_: object) -> str:
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     # Not jinja2's own filter: that one escapes for HTML, and models were not trained on that.
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _missing(folder: Path, reason: str) -> EngineError:
