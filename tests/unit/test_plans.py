@@ -30,7 +30,7 @@ prefilled      21 to 34 tokens
 reused         11 to 28 tokens
 generated      3 to 15 tokens
 critical path  3 to 15 decode steps
-pages at peak  1 to 3 of 16 tokens each, 9 there: fits
+pages at peak  1 to 4 of 16 tokens each, 9 there: fits
 context        1,000 tokens: fits, the longest sequence has 23 to 28
 
 read as text and computed again (only 'from' brings KV along):
