@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from flowforge.flows.starting import run, run_sync, start
     from flowforge.flows.streams import TextStream, ValueStream
     from flowforge.flows.tool import Tool, tool
+    from flowforge.language.diagnostics import DiagnosticsError
     from flowforge.runtime.checking import check, load
     from flowforge.runtime.events import Event
     from flowforge.runtime.handle import RunHandle
@@ -67,6 +68,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "ScriptedAnswer",
     # Errors
     "ChatBusy",
+    "DiagnosticsError",
     "EngineError",
     "FlowForgeError",
     "InternalError",
@@ -85,6 +87,7 @@ _HOMES = {
     "BranchTasks": "flowforge.flows.branches",
     "Chat": "flowforge.flows.chat",
     "ChatBusy": "flowforge.flows.failures",
+    "DiagnosticsError": "flowforge.language.diagnostics",
     "EngineError": "flowforge.errors",
     "Event": "flowforge.runtime.events",
     "Flow": "flowforge.flows.flow",

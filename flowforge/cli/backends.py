@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from flowforge.backends.protocol import Backend
     from flowforge.backends.script import Answer
     from flowforge.cli.download import DownloadProgress
+    from flowforge.engine.config import EngineConfig
 
 _SCRIPT = "script:"
 
 
 @asynccontextmanager
 async def open_backend(
-    spec: str, model: str | None, progress: DownloadProgress
+    spec: str,
+    model: str | None,
+    progress: DownloadProgress,
+    config: EngineConfig | None = None,
 ) -> AsyncGenerator[Backend]:
     """The backend of `--backend` and `--model`. Raises WorkflowError WF524, WF525, EngineError."""
     if spec.startswith(_SCRIPT):
@@ -36,7 +40,7 @@ async def open_backend(
     elif spec == "engine":
         from flowforge.backends.engine import open_engine_backend
 
-        async with open_engine_backend(model, progress=progress) as backend:
+        async with open_engine_backend(model, progress=progress, config=config) as backend:
             # The bar must be gone before the live view takes the same lines.
             progress.close()
             yield backend

@@ -62,8 +62,8 @@ class DownloadProgress:
         if self._quarters.get(description, -1) >= quarter:
             return
         self._quarters[description] = quarter
-        size = f" of {total_bytes / 1e6:,.0f} MB" if total_bytes else ""
-        sys.stderr.write(f"{description}: {25 * quarter} %{size}\n")
+        share = f": {25 * quarter} % of {total_bytes / 1e6:,.0f} MB" if total_bytes else ""
+        sys.stderr.write(f"{description}{share}\n")
         sys.stderr.flush()
 
 

@@ -63,6 +63,44 @@ def run(
             show_default=False,
         ),
     ] = None,
+    num_threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            min=1,
+            help="CPU threads of the engine; without it the cores that it may use.",
+            show_default=False,
+        ),
+    ] = None,
+    context_len: Annotated[
+        int | None,
+        typer.Option(
+            "--context-len",
+            min=1,
+            metavar="TOKENS",
+            help="Load the model for texts of this length; without it for what it knows as it is.",
+            show_default=False,
+        ),
+    ] = None,
+    kv_memory: Annotated[
+        int | None,
+        typer.Option(
+            "--kv-memory",
+            min=1,
+            metavar="MB",
+            help="Memory for KV pages; without it a quarter of what is free, at most 2 GiB.",
+            show_default=False,
+        ),
+    ] = None,
+    num_pages: Annotated[
+        int | None,
+        typer.Option(
+            "--kv-pages",
+            min=1,
+            help="An exact number of KV pages, instead of --kv-memory.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print every event as a JSON line on stdout.")
     ] = False,
@@ -77,7 +115,16 @@ def run(
     """Run a workflow. The result goes to stdout, progress and accounting to stderr."""
     from flowforge.cli.answers import read_answers
     from flowforge.cli.inputs import read_inputs
+    from flowforge.engine.config import EngineConfig
 
+    if kv_memory is not None and num_pages is not None:
+        raise typer.BadParameter("--kv-memory and --kv-pages exclude each other: give one")
+    engine = EngineConfig(
+        kv_bytes=None if kv_memory is None else kv_memory * 1_000_000,
+        num_pages=num_pages,
+        num_threads=num_threads,
+        context_len=context_len,
+    )
     given = read_inputs(inputs or [], inputs_file)
     answers = read_answers(answers_file)
     if file.endswith(".py") or ".py:" in file:
@@ -94,5 +141,7 @@ def run(
 
     from flowforge.cli.session import Session, SessionOptions
 
-    options = SessionOptions(backend, model, answers, as_json=as_json, is_quiet=is_quiet)
+    options = SessionOptions(
+        backend, model, answers, as_json=as_json, is_quiet=is_quiet, engine=engine
+    )
     return Session(begin, options).run()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowforge.cli.workflows import Begin
+    from flowforge.engine.config import EngineConfig
     from flowforge.runtime.events import Event, Fact
     from flowforge.runtime.handle import RunHandle
 
@@ -40,6 +41,7 @@ class SessionOptions:
     answers: Mapping[str, str]
     as_json: bool
     is_quiet: bool
+    engine: EngineConfig | None = None
 
 
 class Session:
@@ -73,13 +75,17 @@ class Session:
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        return code if self._signal_code is None else self._signal_code
+        if self._signal_code is None:
+            return code
+        if self._run is None:
+            self._say("the run was cancelled before it began")
+        return self._signal_code
 
     async def _execute(self) -> ExitCode:
         options = self._options
         with DownloadProgress(is_quiet=options.is_quiet or options.as_json) as download:
             async with (
-                open_backend(options.backend, options.model, download) as backend,
+                open_backend(options.backend, options.model, download, options.engine) as backend,
                 self._begin(backend, asker_for(options.answers, self._progress)) as run,
             ):
                 self._run = run

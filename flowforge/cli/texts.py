@@ -30,7 +30,9 @@ def finished_text(fact: StepFinished) -> str:
     """What a finished step came to: tokens and rate where a model wrote, items for a list."""
     usage = fact.usage
     if usage is None:
-        return f"done, {len(fact.value)} items" if isinstance(fact.value, list) else "done"
+        if not isinstance(fact.value, list):
+            return "done"
+        return f"done, {len(fact.value):,} item{'' if len(fact.value) == 1 else 's'}"
     parts = ["done", tokens_text(usage.generated_tokens)]
     decode_s = usage.total_s - usage.ttft_s
     if decode_s > 0 and usage.generated_tokens > 1:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast, overload
 
 import anyio
 
+from flowforge.errors import WorkflowError
 from flowforge.flows.execution import start_flow
 from flowforge.flows.flow import Flow
 from flowforge.language.inputs import resolve_inputs
@@ -169,13 +170,27 @@ def run_sync(
     asker: Asker | None = None,
     **inputs: object,
 ) -> T | Mapping[str, JsonValue]:
-    """`run` for code that has no event loop."""
+    """`run` for code that has no event loop. Raises WorkflowError WF615 inside of one."""
+    if _is_in_a_loop():
+        raise WorkflowError(
+            "WF615",
+            "run_sync is called inside a running event loop",
+            help="write 'await flowforge.run(…)' there",
+        )
 
     async def main() -> T | Mapping[str, JsonValue]:
         settings = _Settings(backend, model, seed, asker, clock=None)
         return await _result_of(workflow, inputs, settings)
 
     return anyio.run(main)
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        anyio.get_current_task()
+    except anyio.NoEventLoopError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF612": "a function that cannot be a flow",
     "WF613": "a tool is called with arguments that it does not have",
     "WF614": "a flow that cannot be loaded",
+    "WF615": "a blocking run inside a running event loop",
     # Tools.
     "TL101": "a tool that cannot be loaded",
     "TL102": "a function that cannot be a tool",

@@ -66,7 +66,7 @@ class DiagnosticsError(WorkflowError):
         errors = [one for one in diagnostics if one.severity == "error"]
         first = errors[0]
         super().__init__(first.code, first.message, location=first.location, help=first.help)
-        self.diagnostics = tuple(diagnostics)
+        self.diagnostics: tuple[Diagnostic, ...] = tuple(diagnostics)
 
     def __str__(self) -> str:
         return render_diagnostics(self.diagnostics)

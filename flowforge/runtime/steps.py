@@ -125,6 +125,9 @@ class Turn:
         step = work.step
         del self.state.works[path]
         step.works.remove(path)
+        if isinstance(result, FlowForgeError) and result.location is None:
+            # Backends know no file: that a prompt is too long is said where the prompt is.
+            result.location = step.node.step.location
         if work.key is not None:
             self.facts.append(_end_of_sample(path, result))
         self._checks.append(step)

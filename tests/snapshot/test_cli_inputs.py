@@ -9,6 +9,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from flowforge.cli.app import app
+from flowforge.cli.download import DownloadProgress
+from flowforge.engine.config import EngineConfig
+from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,3 +157,38 @@ def test_reading_an_input_where_none_is_declared_says_how_to_declare_it(tmp_path
     file.write_text('flowforge: 1\nname: t\nsteps: { a: { user: "${ inputs.q }", gen: {} } }\n')
 
     assert "declare it: 'inputs: { q: string }'" in flowforge("check", file).stdout
+
+
+def test_engine_options_reach_the_engine(workflow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[EngineConfig | None] = []
+
+    def open_engine_backend(model: str | None, *, progress: object, config: EngineConfig) -> None:
+        del model, progress
+        seen.append(config)
+        raise EngineError("EN110", "far enough")
+
+    monkeypatch.setattr("flowforge.backends.engine.open_engine_backend", open_engine_backend)
+    options = ["--threads", "2", "--kv-memory", "5", "--context-len", "4096"]
+
+    result = flowforge("run", workflow, "-i", "q=a", *options)
+
+    assert 4 == result.exit_code
+    assert [EngineConfig(kv_bytes=5_000_000, num_threads=2, context_len=4096)] == seen
+
+
+@pytest.mark.parametrize("options", [["--threads", "0"], ["--kv-pages", "9", "--kv-memory", "5"]])
+def test_engine_options_that_cannot_be_used_are_usage_errors(
+    options: list[str], workflow: Path, script: str
+) -> None:
+    result = flowforge("run", workflow, "-i", "q=a", "--backend", script, *options)
+
+    assert 2 == result.exit_code
+    assert options[0] in result.stderr
+
+
+def test_a_download_of_unknown_size_shows_no_share(capsys: pytest.CaptureFixture[str]) -> None:
+    with DownloadProgress(is_quiet=False) as progress:
+        progress("asking", 0, None)
+        progress("fetching", 50, 100_000_000)
+
+    assert "asking\nfetching: 0 % of 100 MB\n" == capsys.readouterr().err

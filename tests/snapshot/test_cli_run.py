@@ -244,7 +244,7 @@ from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.cli import main, session
 
 @asynccontextmanager
-async def open_backend(spec, model, progress):
+async def open_backend(*args):
     yield ScriptBackend({"angles": ScriptedAnswer("never", gate=anyio.Event())})
 
 session.open_backend = open_backend
@@ -258,7 +258,7 @@ class Stubborn:
             await anyio.sleep_forever()
 
 @asynccontextmanager
-async def open_stubborn(spec, model, progress):
+async def open_stubborn(*args):
     yield ScriptBackend({"angles": ScriptedAnswer("never", gate=Stubborn())})
 
 session.open_backend = open_stubborn

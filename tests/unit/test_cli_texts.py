@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from flowforge.backends.protocol import Usage
@@ -7,6 +9,9 @@ from flowforge.cli.exit_codes import ExitCode, exit_code_of, exit_code_of_run
 from flowforge.cli.texts import accounting_line, finished_text, outputs_text
 from flowforge.errors import EngineError, InternalError, ToolError, WorkflowError
 from flowforge.runtime.events import Accounting, StepFinished
+
+if TYPE_CHECKING:
+    from flowforge.language.program import JsonValue
 
 
 def test_the_accounting_line_groups_thousands_and_sets_unique_beside_prefilled() -> None:
@@ -65,3 +70,8 @@ def test_the_gravest_cause_decides_the_exit_code_of_a_run() -> None:
     assert ExitCode.RUN_FAILED == exit_code_of_run((author, tool))
     assert ExitCode.ENGINE == exit_code_of_run((author, engine))
     assert ExitCode.INTERNAL == exit_code_of_run((author, engine, ours))
+
+
+@pytest.mark.parametrize(("items", "text"), [([1], "done, 1 item"), ([], "done, 0 items")])
+def test_items_of_a_list_are_counted_in_words_that_fit(items: list[JsonValue], text: str) -> None:
+    assert text == finished_text(StepFinished("a", items))
