@@ -1,4 +1,4 @@
-"""tests/CASES.md: every case of area `workflow`, and tests that there are."""
+"""tests/CASES.md: every case of the areas that it lists, and tests that there are."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TESTS = Path(__file__).parents[1]
 TABLE = (TESTS / "CASES.md").read_text(encoding="utf-8")
-ROW = re.compile(r"^\| (WF-\d{3}) \| [^|]+ \| (.+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| ([A-Z]{2}-\d{3}) \| [^|]+ \| (.+) \|$", re.MULTILINE)
 TEST = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
 
 
-def test_the_table_has_every_case_of_the_bank_once_and_in_its_order(
-    cases: Callable[[str], list[dict[str, Any]]],
+@pytest.mark.parametrize("area", ["workflow", "tokens", "kv_cache", "model_loading"])
+def test_a_table_has_every_case_of_its_area_once_and_in_its_order(
+    cases: Callable[[str], list[dict[str, Any]]], area: str
 ) -> None:
-    assert [case["id"] for case in cases("workflow")] == [row[1] for row in ROW.finditer(TABLE)]
+    table = TABLE.partition(f" (`{area}`)")[2].partition("## ")[0]
+
+    assert [case["id"] for case in cases(area)] == [row[1] for row in ROW.finditer(table)]
 
 
 def test_a_case_has_a_test_or_a_reason() -> None:
