@@ -132,9 +132,7 @@ def test_a_broken_file_is_an_engine_error(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000])
-@pytest.mark.parametrize(
-    "name", ["config.json", "generation_config.json", "tokenizer_config.json"]
-)
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json"])
 def test_a_broken_config_beside_the_tokenizer_is_called_by_its_own_name(
     tmp_path: Path, name: str, text: str
 ) -> None:
