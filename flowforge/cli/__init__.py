@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 
 def main() -> None:
     """Run the command line; ends the process with a code of `exit_codes`."""
+    # Start-up makes objects and hardly any garbage; at the default of 700 new objects the collector
+    # walks them again and again. The process is the command's own, so the setting may be too.
+    gc.set_threshold(50_000)
     from flowforge.cli.app import app
 
     app(prog_name="flowforge")
