@@ -78,6 +78,11 @@ class SamplingParams:
             _require(is_in_range, "num_logprobs", f"0 to {_MOST_LOGPROBS}", self.num_logprobs)
 
     @property
+    def changes_logits(self) -> bool:
+        """Whether `adjust` has anything to do."""
+        return bool(self.logit_bias) or self.looks_back
+
+    @property
     def looks_back(self) -> bool:
         """Whether the choice depends on which tokens were there before."""
         is_penalised = self.presence_penalty != 0 or self.frequency_penalty != 0
@@ -131,7 +136,7 @@ def adjust(
     prompt, output: the sequence's ids, cached or not. Raises EngineError EN210 for a bias on an id
     that is not in the vocabulary.
     """
-    if not (params.logit_bias or params.looks_back):
+    if not params.changes_logits:
         return logits
     adjusted = logits.copy()
     for token_id, bias in params.logit_bias.items():

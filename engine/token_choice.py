@@ -38,14 +38,17 @@ def choose_tokens(
     Advances the generation's constraint and stop condition. Raises EngineError EN21x.
     """
     request, params = generation.request, generation.request.params
-    prompt, output = tokens[: generation.prompt_len], tokens[generation.prompt_len :]
-    scores = adjust(logits, params, prompt=prompt, output=output)
+    scores = logits
+    if params.changes_logits:
+        # Only then: copying the tokens at each step would cost more the longer the context.
+        prompt, output = tokens[: generation.prompt_len], tokens[generation.prompt_len :]
+        scores = adjust(logits, params, prompt=prompt, output=output)
     mask = None
     banned: tuple[int, ...] = ()
     if request.constraint is not None:
         mask = np.empty(-(-len(logits) // 32), dtype=np.uint32)
         request.constraint.fill_mask(mask)
-    elif len(output) < params.min_tokens:
+    elif generation.num_output < params.min_tokens:
         banned = tuple(eos_token_ids)
     token_id = sample(scores, params, position=len(tokens), mask=mask, banned=banned)
     logprobs: tuple[TokenLogprobs, ...] = ()
