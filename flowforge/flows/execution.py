@@ -13,8 +13,10 @@ from flowforge.flows.session import FlowSession
 from flowforge.flows.values import json_value
 from flowforge.runtime.clock import MonotonicClock
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
+from flowforge.runtime.failures import failure_event
 from flowforge.runtime.people import nobody
-from flowforge.runtime.run import RunCancelledError, RunFailedError, drawn_seed, step_failed
+from flowforge.runtime.run import RunCancelledError, RunFailedError
+from flowforge.runtime.seeds import drawn_seed
 from flowforge.runtime.stream import MAX_WAITING, EventStream
 
 if TYPE_CHECKING:
@@ -128,7 +130,7 @@ class _Execution(Generic[P, T]):
         accounting = session.accounting()
         self._failures = (*self._failures, *session.close_failures)
         if self._failures:
-            told = tuple(map(step_failed, self._failures))
+            told = tuple(map(failure_event, self._failures))
             session.stream.emit(RunFailed(told, accounting))
         elif self._values:
             outputs = {"result": json_value(self._values[0])}

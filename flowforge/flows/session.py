@@ -21,7 +21,7 @@ from flowforge.runtime.events import (
     StepStarted,
     StepText,
 )
-from flowforge.runtime.run import as_flowforge_error
+from flowforge.runtime.failures import as_flowforge_error
 from flowforge.runtime.seeds import derived_seed
 from flowforge.runtime.state import Failure
 from flowforge.tools.function_tool import FunctionTool

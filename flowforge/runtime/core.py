@@ -25,11 +25,16 @@ from flowforge.runtime.commands import (
     Succeeded,
     TimerFired,
 )
-from flowforge.runtime.events import RunStarted, StepFailed
+from flowforge.runtime.consequences import Consequences
+from flowforge.runtime.ends import check_scope, conversation_opened, timer_fired, work_ended
+from flowforge.runtime.events import RunStarted
+from flowforge.runtime.failures import failure_event
 from flowforge.runtime.graph import graph_of
+from flowforge.runtime.scopes import open_scope
+from flowforge.runtime.stages import check_step, start_step
 from flowforge.runtime.state import Failure, Phase, RunState, ScopeState
-from flowforge.runtime.steps import Turn
 from flowforge.runtime.verbs.rules import ReturnedValue
+from flowforge.runtime.verdicts import stop_scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,58 +60,72 @@ def advance(state: RunState, report: Report) -> Decision:
     """
     if state.phase is Phase.ENDED:
         return Decision((), (), None)
-    turn = Turn(state)
-    _dispatch(turn, report)
-    turn.settle()
+    after = Consequences(state)
+    _take(after, report)
+    _settle(after)
     outcome = None
     if state.top is not None and state.top.is_closed:
-        outcome = _outcome(turn, state.top)
+        outcome = _outcome(after, state.top)
         state.phase = Phase.ENDED
-    return Decision(tuple(turn.commands), tuple(turn.facts), outcome)
+    return Decision(tuple(after.commands), tuple(after.facts), outcome)
 
 
-def _dispatch(turn: Turn, report: Report) -> None:
-    state = turn.state
+def _take(after: Consequences, report: Report) -> None:
+    state = after.state
     match report:
         case Begin():
-            turn.facts.append(RunStarted(state.program.name, state.inputs, state.seed))
+            after.facts.append(RunStarted(state.program.name, state.inputs, state.seed))
             variables: dict[str, JsonValue] = {"inputs": dict(state.inputs)}
             state.top = ScopeState("", "", state.graph, variables, state.program.tools)
-            turn.open_scope(state.top)
+            open_scope(after, state.top)
         case Opened(path):
-            turn.opened(path)
+            conversation_opened(after, path)
         case Answered(path, done):
-            turn.work_ended(path, done)
+            work_ended(after, path, done)
         case Returned(path, value):
-            turn.work_ended(path, ReturnedValue(value))
+            work_ended(after, path, ReturnedValue(value))
         case Failed(path, error):
-            turn.work_ended(path, error)
+            work_ended(after, path, error)
         case Stopped(path):
-            turn.work_ended(path, None)
+            work_ended(after, path, None)
         case TimerFired(timer):
-            turn.timer_fired(timer)
+            timer_fired(after, timer)
         case CancelRun():
             if state.top is None:
                 raise InternalError("IN504", "a run was cancelled before it began")
             if not state.top.is_stopping:
                 state.phase = Phase.CANCELLING
-            turn.stop_scope(state.top)
+            stop_scope(after, state.top)
         case _:
             assert_never(report)
 
 
-def _outcome(turn: Turn, top: ScopeState) -> Outcome:
-    if turn.state.phase is Phase.CANCELLING:
+def _settle(after: Consequences) -> None:
+    """Carry out verdicts, close scopes and start steps until there is nothing left to do."""
+    while True:
+        if (changed := after.next_check()) is not None:
+            if isinstance(changed, ScopeState):
+                check_scope(after, changed)
+            else:
+                check_step(after, changed)
+        elif (step := after.next_ready()) is not None:
+            start_step(after, step)
+        else:
+            return
+
+
+def _outcome(after: Consequences, top: ScopeState) -> Outcome:
+    if after.state.phase is Phase.CANCELLING:
         return Cancelled()
     if top.failures:
         return Broken(tuple(top.failures))
     outputs: dict[str, JsonValue] = {}
     failures: list[Failure] = []
-    for name, output in turn.state.program.outputs.items():
+    for name, output in after.state.program.outputs.items():
         try:
             outputs[name] = output.value.evaluate(top)
         except FlowForgeError as error:
-            path = f"outputs.{name}"
-            turn.facts.append(StepFailed(path, error.code, error.message, error.help))
-            failures.append(Failure(path, error))
+            failure = Failure(f"outputs.{name}", error)
+            after.facts.append(failure_event(failure))
+            failures.append(failure)
     return Broken(tuple(failures)) if failures else Succeeded(outputs)

@@ -12,7 +12,6 @@ every `finally` is done. So does a cancel of the host, which the run is shielded
 from __future__ import annotations
 
 import math
-import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, assert_never
 
@@ -43,9 +42,11 @@ from flowforge.runtime.commands import (
     TimerFired,
 )
 from flowforge.runtime.core import advance, new_state
-from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, StepFailed, StepText
+from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, StepText
+from flowforge.runtime.failures import as_flowforge_error, failure_event
 from flowforge.runtime.graph import programs_of
 from flowforge.runtime.people import nobody
+from flowforge.runtime.seeds import drawn_seed
 from flowforge.runtime.state import Failure
 from flowforge.runtime.stream import MAX_WAITING, EventStream
 from flowforge.tools.toolbox import Toolbox
@@ -63,9 +64,6 @@ if TYPE_CHECKING:
     from flowforge.runtime.state import RunState
     from flowforge.runtime.stream import EventReader
     from flowforge.runtime.verbs.rules import Validator
-
-_SEED_BITS = 48
-"""Of a seed that nobody gave: short enough to be typed again, and exact in every JSON reader."""
 
 
 class RunFailedError(FlowForgeError):
@@ -137,7 +135,7 @@ async def start(
     run; one is drawn and told by `RunStarted` if None. asker: who answers `ask`; nobody if None.
     Raises ToolError TL1xx when a tool of the program cannot be loaded; nothing has run then.
     """
-    run_seed = secrets.randbits(_SEED_BITS) if seed is None else seed
+    run_seed = drawn_seed() if seed is None else seed
     state = new_state(program, inputs, validate or _validate_json, seed=run_seed)
     toolbox = Toolbox(programs_of(program))
     shell = _Shell(state, backend, clock or MonotonicClock(), asker or nobody, toolbox)
@@ -345,31 +343,7 @@ class _Shell:
             case Succeeded(outputs):
                 self.stream.emit(RunFinished(outputs, accounting))
             case Broken(failures):
-                self.stream.emit(RunFailed(tuple(map(step_failed, failures)), accounting))
+                self.stream.emit(RunFailed(tuple(map(failure_event, failures)), accounting))
             case Cancelled() | None:
                 self.stream.emit(RunCancelled(accounting))
         self.ended.set()
-
-
-def drawn_seed() -> int:
-    """A seed for a run that was given none."""
-    return secrets.randbits(_SEED_BITS)
-
-
-def step_failed(failure: Failure) -> StepFailed:
-    """A failure as an event tells it."""
-    error = failure.error
-    return StepFailed(failure.path, error.code, error.message, error.help)
-
-
-def as_flowforge_error(error: Exception) -> FlowForgeError:
-    """The error itself, or IN508 around what only a fault of ours or of a backend can raise."""
-    if isinstance(error, FlowForgeError):
-        return error
-    wrapped = InternalError(
-        "IN508",
-        f"{type(error).__name__}: {error}",
-        help="this is a fault in FlowForge or in its backend; --traceback shows where",
-    )
-    wrapped.__cause__ = error
-    return wrapped

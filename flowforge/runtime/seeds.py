@@ -5,9 +5,17 @@ So that branches and samples differ, a run can be repeated, and no order of comp
 
 from __future__ import annotations
 
+import secrets
 from hashlib import blake2b
 
 _NUM_BITS = 63
+_NUM_DRAWN_BITS = 48
+"""Of a seed that nobody gave: short enough to be typed again, and exact in every JSON reader."""
+
+
+def drawn_seed() -> int:
+    """A seed for a run that was given none."""
+    return secrets.randbits(_NUM_DRAWN_BITS)
 
 
 def derived_seed(seed: int, purpose: str) -> int:

@@ -210,12 +210,15 @@ class Work:
     key: WorkKey
 
 
+TimerPurpose: TypeAlias = Literal["timeout", "backoff", "wait", "finally"]
+
+
 @dataclass(frozen=True, slots=True)
 class Timer:
     """What is to be done for a step when a time has come."""
 
     step: StepState
-    purpose: Literal["timeout", "backoff", "wait", "finally"]
+    purpose: TimerPurpose
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,132 @@
+"""What verbs ask for, carried into the state of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from flowforge.errors import FlowForgeError
+from flowforge.runtime.commands import StartCall, StartGeneration, StartQuestion
+from flowforge.runtime.conversations import drop_claims, hold
+from flowforge.runtime.events import StepAsked, StepStarted
+from flowforge.runtime.scopes import open_body
+from flowforge.runtime.state import Fails, Work
+from flowforge.runtime.verbs import rules_of
+from flowforge.runtime.verbs.rules import (
+    BranchEnd,
+    Finish,
+    Fork,
+    Generate,
+    Invoke,
+    Open,
+    OpenBranch,
+    Own,
+    Question,
+    StepContext,
+    Wait,
+    WorkEnd,
+)
+from flowforge.runtime.verdicts import decide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowforge.runtime.consequences import Consequences
+    from flowforge.runtime.state import RunState, StepState
+    from flowforge.runtime.verbs.rules import Action, Reaction, WorkKey
+
+
+def start_verb(after: Consequences, step: StepState) -> None:
+    """Let the verb begin a try."""
+    rules, verb = rules_of(step.node.step.verb), step.node.step.verb
+    _react(after, step, lambda: rules.start(verb, _context(after.state, step)))
+
+
+def tell_verb(after: Consequences, step: StepState, end: WorkEnd | BranchEnd | None) -> None:
+    """Let the verb react: a work or branch of this try has ended, or, None, its wait has."""
+    rules, verb = rules_of(step.node.step.verb), step.node.step.verb
+    context = _context(after.state, step)
+    match end:
+        case WorkEnd():
+            _react(after, step, lambda: rules.work_ended(verb, context, step.memory, end))
+        case BranchEnd():
+            _react(after, step, lambda: rules.branch_ended(verb, context, step.memory, end))
+        case None:
+            _react(after, step, lambda: rules.elapsed(verb, context, step.memory))
+        case _:
+            assert_never(end)
+
+
+def work_path(path: str, key: WorkKey) -> str:
+    """The path of a work of the try `path`; also that of its conversation."""
+    return path if key is None else f"{path}[{key}]"
+
+
+def _react(after: Consequences, step: StepState, rule: Callable[[], Reaction]) -> None:
+    """Apply a verb's rule; what it raises fails the try."""
+    try:
+        reaction = rule()
+    except FlowForgeError as error:
+        decide(after, step, Fails(error))
+        return
+    step.memory = reaction.memory
+    for action in reaction.actions:
+        _act(after, step, action)
+
+
+def _act(after: Consequences, step: StepState, action: Action) -> None:
+    path = step.attempt_path
+    match action:
+        case Generate():
+            _generate(after, step, action)
+        case Invoke():
+            _add_work(after.state, step, path, None)
+            after.commands.append(StartCall(path, action.tool, action.arguments))
+        case Question():
+            _add_work(after.state, step, path, None)
+            after.facts.append(StepAsked(path, action.prompt, action.choices, action.show))
+            after.commands.append(StartQuestion(path, action.prompt, action.choices, action.show))
+        case Wait():
+            after.start_timer(step, "wait", action.delay_s)
+        case OpenBranch():
+            open_body(after, step, action)
+            if action.is_last and not step.may_fork_again:
+                drop_claims(after, step)
+        case Finish():
+            decide(after, step, action)
+        case _:
+            assert_never(action)
+
+
+def _generate(after: Consequences, step: StepState, action: Generate) -> None:
+    path = work_path(step.attempt_path, action.key)
+    continues: str | None = None
+    system: str | None = None
+    match action.source:
+        case Open(text):
+            system = text
+        case Fork(name):
+            continues = step.scope.find_step(name).conversation
+        case Own():
+            continues = step.attempt_path
+        case _:
+            assert_never(action.source)
+    request = replace(action.request, priority=step.node.step.priority)
+    _add_work(after.state, step, path, action.key)
+    if continues != path:
+        hold(step, path)
+    if action.key is not None:
+        after.facts.append(StepStarted(path, "gen", continues))
+    after.commands.append(StartGeneration(path, continues, system, action.said, request))
+
+
+def _add_work(state: RunState, step: StepState, path: str, key: WorkKey) -> None:
+    step.works.add(path)
+    state.works[path] = Work(step, key)
+
+
+def _context(state: RunState, step: StepState) -> StepContext:
+    scope = step.scope
+    return StepContext(
+        step.attempt_path, step.attempt, scope, state.validate, state.seed, scope.tools
+    )
