@@ -2,42 +2,72 @@
 
 from __future__ import annotations
 
-import typer
+from importlib import import_module
 
-from flowforge.cli import check, graph, init, models, plan, run, schema
+import click
 
-app = typer.Typer(
-    name="flowforge",
-    help="Run agent workflows on a language model in the same process.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    # Plain help: importing rich for it would double the time of `--help`.
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("run")(run.run)
-app.command("check")(check.check)
-app.command("graph")(graph.graph)
-app.command("init")(init.init)
-app.command("plan")(plan.plan)
-app.command("schema")(schema.schema)
-app.add_typer(models.app, name="models")
+# Where each command is: a file is imported when its command is asked for, or for all of the help.
+COMMANDS = {
+    "run": "flowforge.cli.run:run",
+    "check": "flowforge.cli.check:check",
+    "graph": "flowforge.cli.graph:graph",
+    "init": "flowforge.cli.init:init",
+    "plan": "flowforge.cli.plan:plan",
+    "schema": "flowforge.cli.schema:schema",
+    "models": "flowforge.cli.models:models",
+}
 
 
-def _print_version(is_asked: bool) -> None:
+class CommandGroup(click.Group):
+    """Commands that are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands, in the order of the help."""
+        return [*COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, if there is one."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments begin with. Raises UsageError with the near miss."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from flowforge.language.diagnostics import near_miss
+
+            miss = near_miss(args[0], COMMANDS)
+            if miss is not None:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {miss!r}?")
+        return super().resolve_command(ctx, args)
+
+
+def _print_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
     if is_asked:
         from importlib.metadata import version
 
-        typer.echo(f"flowforge {version('flowforge')}")
-        raise typer.Exit
+        click.echo(f"flowforge {version('flowforge')}")
+        ctx.exit()
 
 
-@app.callback()
-def options(
-    version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
-    ),
-) -> None:
+@click.group(
+    name="flowforge",
+    cls=CommandGroup,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Print the version.",
+)
+def app() -> None:
     """Run agent workflows on a language model in the same process."""
-    del version

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
+
+@click.command
+@click.argument("files", metavar="FILE...", type=options.PATH, nargs=-1, required=True)
+@click.option("--strict", "is_strict", is_flag=True, help="Warnings count as errors.")
+@options.as_json
+@options.traceback
 @guarded
-def check(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Workflow files.", show_default=False)
-    ],
-    is_strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-    traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where in FlowForge an error came from.")
-    ] = False,
-) -> ExitCode:
+def check(files: tuple[Path, ...], *, is_strict: bool, as_json: bool, traceback: bool) -> ExitCode:
     """Check workflow files. Problems go to stdout; the exit code is 3 when there are errors."""
     from flowforge.cli.diagnostics import print_diagnostics, print_diagnostics_as_json
     from flowforge.language.diagnostics import summary_of
@@ -35,6 +34,6 @@ def check(
     else:
         print_diagnostics(diagnostics, sys.stdout)
         checked = f"{len(files)} file{'' if len(files) == 1 else 's'} checked"
-        typer.echo(f"{checked}: {summary_of(diagnostics)}")
+        click.echo(f"{checked}: {summary_of(diagnostics)}")
     is_refused = has_errors or (is_strict and bool(diagnostics))
     return ExitCode.WORKFLOW if is_refused else ExitCode.DONE

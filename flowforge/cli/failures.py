@@ -9,7 +9,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, ParamSpec
 
-import typer
+import click
 
 from flowforge.cli.exit_codes import ExitCode, exit_code_of, exit_code_of_run
 from flowforge.errors import FlowForgeError
@@ -38,8 +38,8 @@ def guarded(command: Callable[P, ExitCode]) -> Callable[P, None]:
             code = report(error, as_json=bool(kwargs.get("as_json")))
             if with_traceback:
                 traceback.print_exception(error)
-        except typer.BadParameter:
-            raise  # told by typer, with the usage
+        except click.UsageError:
+            raise  # told by click, with the usage
         except BrokenPipeError:
             code = _leave_broken_pipe()
         except KeyboardInterrupt:

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import Annotated
+from typing import TYPE_CHECKING, Literal
 
-import typer
+import click
 
+from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 
-
-class GraphFormat(StrEnum):
-    """What a graph is written in."""
-
-    TEXT = "text"
-    MERMAID = "mermaid"
-    DOT = "dot"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
+@click.command
+@click.argument("file", metavar="FILE", type=options.PATH)
+@click.option(
+    "--format",
+    "-f",
+    "graph_format",
+    type=click.Choice(["text", "mermaid", "dot"]),
+    default="text",
+    show_default=True,
+    help="What to write.",
+)
+@options.as_json
+@options.traceback
 @guarded
 def graph(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The workflow file.", show_default=False)
-    ],
-    graph_format: Annotated[
-        GraphFormat, typer.Option("--format", "-f", help="What to write.")
-    ] = GraphFormat.TEXT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-    traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where in FlowForge an error came from.")
-    ] = False,
+    file: Path,
+    *,
+    graph_format: Literal["text", "mermaid", "dot"],
+    as_json: bool,
+    traceback: bool,
 ) -> ExitCode:
     """Draw a workflow: its steps, and what passes between them. Nothing is run."""
     from dataclasses import asdict
@@ -49,10 +51,6 @@ def graph(
     if as_json:
         print_json_line({"event": "graph", **asdict(drawn)})
         return ExitCode.DONE
-    write = {
-        GraphFormat.TEXT: text_of_graph,
-        GraphFormat.MERMAID: mermaid_of,
-        GraphFormat.DOT: dot_of,
-    }[graph_format]
-    typer.echo(write(drawn), nl=False)
+    write = {"text": text_of_graph, "mermaid": mermaid_of, "dot": dot_of}[graph_format]
+    click.echo(write(drawn), nl=False)
     return ExitCode.DONE

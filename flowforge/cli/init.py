@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
+from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 
@@ -44,19 +44,15 @@ outputs:
 _FILE_NAME = "workflow.yaml"
 
 
+@click.command
+@click.argument("path", metavar="[DIR|FILE.yaml]", type=options.PATH, default=Path())
+@options.as_json
 @guarded
-def init(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR|FILE.yaml",
-            help=f"The file to write, or the folder that gets a {_FILE_NAME}.",
-            show_default=False,
-        ),
-    ] = Path(),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-) -> ExitCode:
-    """Write a small workflow to start from. What is there already is never overwritten."""
+def init(path: Path, *, as_json: bool) -> ExitCode:
+    """Write a small workflow to start from. What is there already is never overwritten.
+
+    A folder gets a workflow.yaml; without a word, the folder where you are.
+    """
     from flowforge.cli.failures import print_json_line
 
     file = path if path.suffix in (".yaml", ".yml") and not path.is_dir() else path / _FILE_NAME
@@ -64,9 +60,9 @@ def init(
     if as_json:
         print_json_line({"event": "init", "file": str(file)})
     else:
-        typer.echo(f"wrote {file}; next:")
-        typer.echo(f"  flowforge check {_quoted(file)}    # its problems, if it has any")
-        typer.echo(f"  flowforge run {_quoted(file)} -i topic=trains")
+        click.echo(f"wrote {file}; next:")
+        click.echo(f"  flowforge check {_quoted(file)}    # its problems, if it has any")
+        click.echo(f"  flowforge run {_quoted(file)} -i topic=trains")
     return ExitCode.DONE
 
 

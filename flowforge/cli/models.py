@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import click
 
-import typer
-
+from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
 
-app = typer.Typer(help="List, fetch and find models.", no_args_is_help=True, rich_markup_mode=None)
-
-_Model = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[DIR|GGUF|HF_ID]", help="Without it the default model.", show_default=False
-    ),
-]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-_Traceback = Annotated[
-    bool, typer.Option("--traceback", help="Show where in FlowForge an error came from.")
-]
+_model = click.argument("model", metavar="[DIR|GGUF|HF_ID]", required=False)
 
 
-@app.command("list")
+@click.group(no_args_is_help=True)
+def models() -> None:
+    """List, fetch and find models."""
+
+
+@models.command("list")
+@options.as_json
+@options.traceback
 @guarded
-def list_(as_json: _AsJson = False, traceback: _Traceback = False) -> ExitCode:
+def list_(*, as_json: bool, traceback: bool) -> ExitCode:
     """List the models that are on this machine."""
     from flowforge.engine.model_store import list_models
 
@@ -35,16 +30,22 @@ def list_(as_json: _AsJson = False, traceback: _Traceback = False) -> ExitCode:
             print_json_line(_as_json(location.name, location.revision, location.directory))
         return ExitCode.DONE
     if not locations:
-        typer.echo("no models yet; 'flowforge models pull' fetches the default one", err=True)
+        click.echo("no models yet; 'flowforge models pull' fetches the default one", err=True)
     for location in locations:
-        typer.echo(f"{location.name}  {location.revision}  {location.directory}")
+        click.echo(f"{location.name}  {location.revision}  {location.directory}")
     return ExitCode.DONE
 
 
-@app.command("pull")
+@models.command("pull")
+@_model
+@options.as_json
+@options.traceback
 @guarded
-def pull(model: _Model = None, as_json: _AsJson = False, traceback: _Traceback = False) -> ExitCode:
-    """Fetch a model now, so that later runs need no network; prints its directory."""
+def pull(model: str | None, *, as_json: bool, traceback: bool) -> ExitCode:
+    """Fetch a model, so that later runs need no network; prints its directory.
+
+    Without a word, the default model.
+    """
     from flowforge.cli.download import DownloadProgress
     from flowforge.engine.model_store import pull as pull_model
 
@@ -53,21 +54,27 @@ def pull(model: _Model = None, as_json: _AsJson = False, traceback: _Traceback =
     if as_json:
         print_json_line(_as_json(location.name, location.revision, location.directory))
     else:
-        typer.echo(location.directory)
+        click.echo(location.directory)
     return ExitCode.DONE
 
 
-@app.command("path")
+@models.command("path")
+@_model
+@options.as_json
+@options.traceback
 @guarded
-def path(model: _Model = None, as_json: _AsJson = False, traceback: _Traceback = False) -> ExitCode:
-    """Print the directory of a model that is on this machine."""
+def path(model: str | None, *, as_json: bool, traceback: bool) -> ExitCode:
+    """Print the directory of a model that is on this machine.
+
+    Without a word, of the default model.
+    """
     from flowforge.engine.model_store import path as path_of_model
 
     location = path_of_model(model)
     if as_json:
         print_json_line(_as_json(location.name, location.revision, location.directory))
     else:
-        typer.echo(location.directory)
+        click.echo(location.directory)
     return ExitCode.DONE
 
 

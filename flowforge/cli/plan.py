@@ -5,65 +5,50 @@ Reads the model's tokenizer, template and configuration, and loads no weights.
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from flowforge.planning import Tokenizing
 
 
+@click.command
+@click.argument("file", metavar="FILE", type=options.PATH)
+@options.inputs
+@options.model
+@click.option(
+    "--max-prefill",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Exit with 1 when the run may prefill more than N tokens.",
+)
+@click.option(
+    "--pages",
+    "num_pages",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="KV pages there will be; says whether they are enough.",
+)
+@options.as_json
+@options.traceback
 @guarded
 def plan(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The workflow file.", show_default=False)
-    ],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", "-i", metavar="NAME=VALUE", help="An input; may be repeated."),
-    ] = None,
-    inputs_file: Annotated[
-        Path | None,
-        typer.Option("--inputs", metavar="FILE", help="A JSON file with an object of inputs."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="DIR|GGUF|HF_ID",
-            help="A model directory, GGUF file or Hugging Face id; without it the default model.",
-            show_default=False,
-        ),
-    ] = None,
-    max_prefill: Annotated[
-        int | None,
-        typer.Option(
-            "--max-prefill",
-            metavar="N",
-            min=0,
-            help="Exit with 1 when the run may prefill more than N tokens.",
-            show_default=False,
-        ),
-    ] = None,
-    num_pages: Annotated[
-        int | None,
-        typer.Option(
-            "--pages",
-            metavar="N",
-            min=1,
-            help="KV pages there will be; says whether they are enough.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-    traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where in FlowForge an error came from.")
-    ] = False,
+    file: Path,
+    *,
+    inputs: tuple[str, ...],
+    inputs_file: Path | None,
+    model: str | None,
+    max_prefill: int | None,
+    num_pages: int | None,
+    as_json: bool,
+    traceback: bool,
 ) -> ExitCode:
     """Say what a run will cost: tokens, KV pages, the longest chain. Nothing is run.
 
@@ -88,7 +73,7 @@ def plan(
             f"{str(file)!r} is a flow in Python, whose steps are only known as it runs",
             help="a workflow file can be planned",
         )
-    given = read_inputs(inputs or [], inputs_file)
+    given = read_inputs(inputs, inputs_file)
     loaded = load_file(file)
     if loaded.program is None:
         print_workflow_errors(loaded.diagnostics, as_json=as_json)
@@ -100,7 +85,7 @@ def plan(
         fits = {"context_fit": planned.context_fit, "pool_fit": planned.pool_fit}
         print_json_line({"event": "plan", **asdict(planned), **fits})
     else:
-        typer.echo(text_of_plan(planned), nl=False)
+        click.echo(text_of_plan(planned), nl=False)
     prefilled = planned.cost.prefilled
     if max_prefill is None or not prefilled.may_exceed(max_prefill):
         return ExitCode.DONE

@@ -5,127 +5,102 @@ The result goes to stdout, everything else to stderr.
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
+_AT_LEAST_ONE = click.IntRange(min=1)
+
+
+@click.command
+@click.argument("file", metavar="FILE|FILE.py:NAME")
+@options.inputs
+@options.model
+@click.option(
+    "--answers",
+    "answers_file",
+    type=options.PATH,
+    metavar="FILE",
+    help="A YAML or JSON file of answers by step path.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    metavar="N",
+    help="For everything random; without it one is drawn and told in the first event.",
+)
+@click.option(
+    "--threads",
+    "num_threads",
+    type=_AT_LEAST_ONE,
+    metavar="N",
+    help="CPU threads of the engine; without it the cores that it may use.",
+)
+@click.option(
+    "--context-len",
+    type=_AT_LEAST_ONE,
+    metavar="TOKENS",
+    help="Load the model for texts of this length; without it for what it knows as it is.",
+)
+@click.option(
+    "--kv-memory",
+    type=_AT_LEAST_ONE,
+    metavar="MB",
+    help="Memory for KV pages; without it a quarter of what is free, at most 2 GiB.",
+)
+@click.option(
+    "--kv-pages",
+    "num_pages",
+    type=_AT_LEAST_ONE,
+    metavar="N",
+    help="An exact number of KV pages, instead of --kv-memory.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print every event as a JSON line on stdout.")
+@click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress and no accounting.")
+@options.traceback
+@click.option("--backend", default="engine", hidden=True)
 @guarded
 def run(
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="A workflow file, or FILE.py:NAME, a flow of a Python file.",
-            show_default=False,
-        ),
-    ],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="NAME=VALUE",
-            help="An input; may be repeated. NAME=@FILE takes the text of a file.",
-        ),
-    ] = None,
-    inputs_file: Annotated[
-        Path | None,
-        typer.Option("--inputs", metavar="FILE", help="A JSON file with an object of inputs."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="DIR|GGUF|HF_ID",
-            help="A model directory, GGUF file or Hugging Face id; without it the default model.",
-            show_default=False,
-        ),
-    ] = None,
-    answers_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--answers",
-            metavar="FILE",
-            help="A YAML or JSON file of answers by step path.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            help="For everything random; without it one is drawn and told in the first event.",
-            show_default=False,
-        ),
-    ] = None,
-    num_threads: Annotated[
-        int | None,
-        typer.Option(
-            "--threads",
-            min=1,
-            help="CPU threads of the engine; without it the cores that it may use.",
-            show_default=False,
-        ),
-    ] = None,
-    context_len: Annotated[
-        int | None,
-        typer.Option(
-            "--context-len",
-            min=1,
-            metavar="TOKENS",
-            help="Load the model for texts of this length; without it for what it knows as it is.",
-            show_default=False,
-        ),
-    ] = None,
-    kv_memory: Annotated[
-        int | None,
-        typer.Option(
-            "--kv-memory",
-            min=1,
-            metavar="MB",
-            help="Memory for KV pages; without it a quarter of what is free, at most 2 GiB.",
-            show_default=False,
-        ),
-    ] = None,
-    num_pages: Annotated[
-        int | None,
-        typer.Option(
-            "--kv-pages",
-            min=1,
-            help="An exact number of KV pages, instead of --kv-memory.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print every event as a JSON line on stdout.")
-    ] = False,
-    is_quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress and no accounting.")
-    ] = False,
-    traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where in FlowForge an error came from.")
-    ] = False,
-    backend: Annotated[str, typer.Option("--backend", hidden=True)] = "engine",
+    file: str,
+    *,
+    inputs: tuple[str, ...],
+    inputs_file: Path | None,
+    model: str | None,
+    answers_file: Path | None,
+    seed: int | None,
+    num_threads: int | None,
+    context_len: int | None,
+    kv_memory: int | None,
+    num_pages: int | None,
+    as_json: bool,
+    is_quiet: bool,
+    traceback: bool,
+    backend: str,
 ) -> ExitCode:
-    """Run a workflow. The result goes to stdout, progress and accounting to stderr."""
+    """Run a workflow file, or NAME, a flow of a Python file.
+
+    The result goes to stdout, progress and accounting to stderr.
+    """
     from flowforge.cli.answers import read_answers
     from flowforge.cli.inputs import read_inputs
     from flowforge.engine.config import EngineConfig
 
     if kv_memory is not None and num_pages is not None:
-        raise typer.BadParameter("--kv-memory and --kv-pages exclude each other: give one")
+        raise click.UsageError("--kv-memory and --kv-pages exclude each other: give one")
     engine = EngineConfig(
         kv_bytes=None if kv_memory is None else kv_memory * 1_000_000,
         num_pages=num_pages,
         num_threads=num_threads,
         context_len=context_len,
     )
-    given = read_inputs(inputs or [], inputs_file)
+    given = read_inputs(inputs, inputs_file)
     answers = read_answers(answers_file)
     if file.endswith(".py") or ".py:" in file:
         from flowforge.cli.workflows import flow_to_begin
@@ -141,7 +116,7 @@ def run(
 
     from flowforge.cli.session import Session, SessionOptions
 
-    options = SessionOptions(
+    session = SessionOptions(
         backend, model, answers, as_json=as_json, is_quiet=is_quiet, engine=engine
     )
-    return Session(begin, options).run()
+    return Session(begin, session).run()

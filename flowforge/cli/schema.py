@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
-import typer
+import click
 
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 
 
+@click.command
 @guarded
 def schema() -> ExitCode:
     """Print the JSON Schema of workflow files.
@@ -19,5 +20,5 @@ def schema() -> ExitCode:
     """
     from flowforge.language.editor_schema import editor_schema
 
-    typer.echo(json.dumps(editor_schema(), ensure_ascii=False, indent=2))
+    click.echo(json.dumps(editor_schema(), ensure_ascii=False, indent=2))
     return ExitCode.DONE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 import flowforge as ff
 from flowforge.cli.app import app

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from flowforge.cli.app import app
 from flowforge.language.editor_schema import editor_schema

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from flowforge.cli.app import app
 from flowforge.cli.download import DownloadProgress
@@ -192,3 +192,10 @@ def test_a_download_of_unknown_size_shows_no_share(capsys: pytest.CaptureFixture
         progress("fetching", 50, 100_000_000)
 
     assert "asking\nfetching: 0 % of 100 MB\n" == capsys.readouterr().err
+
+
+def test_an_unknown_command_is_told_with_the_near_miss() -> None:
+    result = CliRunner().invoke(app, ["chek", "x.yaml"])
+
+    assert 2 == result.exit_code
+    assert "No such command 'chek'. Did you mean 'check'?" in result.stderr

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from flowforge.cli.app import app
 from flowforge.language.common_keys import COMMON_KEYS
