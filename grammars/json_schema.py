@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from flowforge.errors import WorkflowError
+from flowforge.grammars.compilation import GrammarRefused, build_matcher
 from flowforge.grammars.constraint import CompiledConstraint
 from flowforge.grammars.schema_check import check_schema, strict_grammar
 
@@ -26,14 +27,13 @@ def compile_json_schema(schema: JsonInput, vocabulary: Vocabulary) -> CompiledCo
     Raises WorkflowError WF411 for a schema that is invalid, too large or not enforceable, with the
     keyword and its JSON pointer.
     """
-    from llguidance import LLMatcher
-
     for problem in check_schema(schema):
         if problem.severity == "error":
             raise _refused(problem.pointer, problem.message, problem.help)
-    matcher = LLMatcher(vocabulary.backend, strict_grammar(json.dumps(schema)), log_level=0)
-    if matcher.is_error():
-        raise _refused("", matcher.get_error().splitlines()[0], None)
+    try:
+        matcher = build_matcher(vocabulary.backend, strict_grammar(json.dumps(schema)))
+    except GrammarRefused as refused:
+        raise _refused("", refused.reason, None) from refused
     return CompiledConstraint(matcher, vocabulary)
 
 

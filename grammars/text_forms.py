@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from flowforge.errors import WorkflowError
+from flowforge.grammars.compilation import (
+    GrammarRefused,
+    build_matcher,
+    byte_tokenizer,
+    compile_mask_grammar,
+    matches,
+)
 from flowforge.grammars.constraint import CompiledConstraint
 
 if TYPE_CHECKING:
@@ -28,17 +34,15 @@ def compile_choice(choices: Sequence[str], vocabulary: Vocabulary) -> CompiledCo
 
     Raises WorkflowError WF415 when there are none, or too many for the mask.
     """
-    from llguidance import LLMatcher
-
     if not choices:
         raise WorkflowError("WF415", "a choice needs at least one text")
     texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in choices)
-    grammar = LLMatcher.grammar_from_lark(f"start: {texts}")
-    matcher = LLMatcher(vocabulary.backend, grammar, log_level=0)
-    if matcher.is_error():
-        reason = _reason(matcher)
-        raise WorkflowError("WF415", f"a choice of {len(choices)} texts cannot be used: {reason}")
-    return CompiledConstraint(matcher, vocabulary)
+    try:
+        return compile_mask_grammar(f"start: {texts}", vocabulary)
+    except GrammarRefused as refused:
+        raise WorkflowError(
+            "WF415", f"a choice of {len(choices)} texts cannot be used: {refused.reason}"
+        ) from refused
 
 
 def compile_regex(pattern: str, vocabulary: Vocabulary) -> CompiledConstraint:
@@ -55,35 +59,16 @@ def matches_regex(pattern: str, text: str) -> bool:
 
     Raises WorkflowError WF414 like `compile_regex`.
     """
-    matcher = _regex_matcher(_byte_tokenizer(), pattern)
-    token_ids = list(text.encode())
-    if matcher.validate_tokens(token_ids) < len(token_ids):
-        return False
-    if token_ids:
-        matcher.consume_tokens(token_ids)
-    return bool(matcher.is_accepting())
+    return matches(_regex_matcher(byte_tokenizer(), pattern), text)
 
 
 def _regex_matcher(tokenizer: LLTokenizer, pattern: str) -> LLMatcher:
     from llguidance import LLMatcher
 
-    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_regex(pattern), log_level=0)
-    if matcher.is_error():
+    try:
+        return build_matcher(tokenizer, LLMatcher.grammar_from_regex(pattern))
+    except GrammarRefused as refused:
         shown = pattern if len(pattern) <= _SHOWN_CHARS else f"{pattern[:_SHOWN_CHARS]}…"
         raise WorkflowError(
-            "WF414", f"regex {shown!r} cannot be used: {_reason(matcher)}", help=_HELP
-        )
-    return matcher
-
-
-@lru_cache(maxsize=1)
-def _byte_tokenizer() -> LLTokenizer:
-    from llguidance import LLTokenizer
-
-    return LLTokenizer("byte")
-
-
-def _reason(matcher: LLMatcher) -> str:
-    lines: list[str] = [line.strip() for line in matcher.get_error().splitlines()]
-    told = [line for line in lines if line.startswith("error:")]
-    return told[0].removeprefix("error: ") if told else lines[0]
+            "WF414", f"regex {shown!r} cannot be used: {refused.reason}", help=_HELP
+        ) from refused
