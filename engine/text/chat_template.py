@@ -9,60 +9,92 @@ Where scaffolding and content meet without a control token between them (the rol
 they are tokenised apart, also where one token could span both: a boundary that moved with the text
 would make a prefix's ids depend on what follows it.
 
-A template that changes contents cannot be split this way. Contents that it merely strips are
-stripped first; the rest is rendered whole, with the first character of every control text in the
-contents replaced by a stand-in until the control tokens of the scaffolding have been found.
+Tools and tool calls are printed by the template, as JSON or in its own way. Their texts stay part
+of the scaffolding, tokenised as models were trained on it, but for the control texts in them: those
+are taken out as contents are.
+
+A template that changes contents cannot be split this way. Contents that it merely strips or prints
+as JSON are found in that form; the rest is rendered whole, with the first character of every
+control text in the values replaced by a stand-in until the control tokens of the scaffolding have
+been found.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
+from flowforge.engine.text.messages import (
+    Message,
+    ToolCall,
+    ToolSchema,
+    bad_message,
+    message_view,
+    tool_view,
+)
+from flowforge.engine.text.prompt_values import (
+    align,
+    alternation,
+    hole,
+    interleave,
+    map_texts,
+    map_values,
+    split_at_holes,
+    texts_of,
+    unused_characters,
+    unused_marker,
+)
 from flowforge.engine.text.template_source import compile_template, read_template_source
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    import re
+    from collections.abc import Mapping, Sequence
     from datetime import date
     from pathlib import Path
 
     from flowforge.engine.text.tokenizer import Tokenizer
 
-Role = Literal["system", "user", "assistant", "tool"]
+    View = dict[str, object]
 
-_ROLES: dict[str, Role] = {
-    "system": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-}
-_PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE))
+_PROBE_TOOL = ToolSchema("probe_tool", "Probes.", {"type": "object", "properties": {}})
+# Mistral's templates want ids of nine letters or digits.
+_PROBE_CALL = ToolCall("probe_tool", {"key": "probe_value"}, "probe0001")
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a conversation. `content` is text: it never becomes a control token."""
+class _Prompt:
+    """What a template is given."""
 
-    role: Role
-    content: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    opens_reply: bool = True
 
-    @classmethod
-    def from_openai(cls, message: Mapping[str, object]) -> Message:
-        """Read a message of the chat completions API; text parts are joined, null is "".
+    def views(self) -> list[View]:
+        return [message_view(message) for message in self.messages]
 
-        Raises EngineError EN307 for another role or a content that is not text.
-        """
-        spoken = message.get("role")
-        role = _ROLES.get(spoken) if isinstance(spoken, str) else None
-        if role is None:
-            raise _bad_message(f"role {spoken!r}, expected one of {list(_ROLES)}")
-        return cls(role, _text_of(message.get("content")))
+    def tool_views(self) -> list[View]:
+        return [tool_view(tool) for tool in self.tools]
+
+    def texts(self) -> str:
+        return texts_of(self.views()) + texts_of(self.tool_views())
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A prompt's text in turn: scaffolding (one piece more than values) and values.
+
+    numbers: which value stands in each place. A message's content has the message's index; control
+    texts of tools and calls have higher ones.
+    """
+
+    pieces: list[str]
+    numbers: list[int]
+    values: list[str]
 
 
 class ChatTemplate:
@@ -80,8 +112,8 @@ class ChatTemplate:
         """
         self._source = source
         self._tokenizer = tokenizer
-        self._render_text = compile_template(source, tokenizer, today=today)
-        self._control = _alternation(tokenizer.special_tokens)
+        self._render_views = compile_template(source, tokenizer, today=today)
+        self._control = alternation(tokenizer.special_tokens)
         self.splits = self._probe()
 
     def __repr__(self) -> str:
@@ -97,9 +129,39 @@ class ChatTemplate:
         """
         return cls(read_template_source(directory), tokenizer, today=today)
 
+    @property
+    def source(self) -> str:
+        """The template itself: what it says tells which tool format the model was trained on."""
+        return self._source
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the template shows the model the tools that `render` is given."""
+        prompt = _Prompt((Message("user", "Hi"),), (_PROBE_TOOL,))
+        return self._prints(prompt, _PROBE_TOOL.name)
+
+    @property
+    def takes_tool_calls(self) -> bool:
+        """Whether messages may hold tool calls, and tool messages follow them."""
+        result = Message("tool", "probe_result", name=_PROBE_CALL.name, tool_call_id=_PROBE_CALL.id)
+        messages = (
+            Message("user", "Hi"),
+            Message("assistant", "", tool_calls=(_PROBE_CALL,)),
+            result,
+        )
+        tools = (_PROBE_TOOL,) if self.takes_tools else ()
+        return self._prints(_Prompt(messages, tools), "probe_value", "probe_result")
+
+    @property
+    def takes_system(self) -> bool:
+        """Whether the template has a place for a system message."""
+        messages = (Message("system", "probe_system"), Message("user", "Hi"))
+        return self._prints(_Prompt(messages), "probe_system")
+
     def render(
         self,
         messages: Sequence[Message],
+        tools: Sequence[ToolSchema] = (),
         *,
         add_generation_prompt: bool = True,
         continue_final: bool = False,
@@ -108,39 +170,46 @@ class ChatTemplate:
 
         continue_final: end right after the last message's content, white space and all, instead
         of closing its turn and opening the next.
-        Raises EngineError EN303 (template broken), EN304 (template refuses these messages),
-        EN305 (template is not safe), EN307 (no message to continue).
+        Raises EngineError EN303 (template broken), EN304 (template refuses these messages, or has
+        no place for one of them, its calls or the tools), EN305 (template is not safe), EN307 (no
+        message to continue).
         """
+        prompt = _Prompt(tuple(messages), tuple(tools), add_generation_prompt)
         if not continue_final:
-            return self._with_bos(self._encode(messages, add_generation_prompt))
+            return self._with_bos(self._encode(prompt))
         if not messages:
-            raise _bad_message("no message to continue, expected at least one")
-        head, _ = self._cut(messages, len(messages) - 1, add_generation_prompt=False)
-        return self._with_bos(head + self._tokenizer.encode(messages[-1].content))
+            raise bad_message("no message to continue, expected at least one")
+        last = replace(messages[-1], tool_calls=())
+        opened = replace(prompt, messages=(*messages[:-1], last), opens_reply=False)
+        head, _ = self._cut(opened, len(messages) - 1)
+        return self._with_bos(head + self._tokenizer.encode(last.content))
 
     def continuation(
         self,
         history: Sequence[Message],
         appended: Sequence[Message] = (),
+        tools: Sequence[ToolSchema] = (),
         *,
         last_token: int | None,
         add_generation_prompt: bool = True,
     ) -> list[int]:
         """Return the ids that follow a generated turn when a conversation goes on.
 
-        history: the messages so far; the last is the assistant's, and its content is not looked
-        at, since its generated ids stand as they are. appended: the messages after it.
+        history: the messages so far; the last is the assistant's, and its content and calls are not
+        looked at, since its generated ids stand as they are. appended: the messages after it.
         last_token: the last id that is in the sequence, None if nothing was generated. Where it
         is the id that closes the turn already, closing is not repeated.
-        So with `prompt = render(history[:-1])`, the whole is exactly
-        `prompt + generated + continuation(history, appended, last_token=generated[-1])`.
+        So with `prompt = render(history[:-1], tools)`, the whole is exactly
+        `prompt + generated + continuation(history, appended, tools, last_token=generated[-1])`.
         Raises as `render` does; EN307 when history does not end with the assistant.
         """
         if not history or history[-1].role != "assistant":
             found = history[-1].role if history else "nothing"
-            raise _bad_message(f"the conversation ends with {found!r}, expected 'assistant'")
-        messages = [*history, *appended]
-        _, tail = self._cut(messages, len(history) - 1, add_generation_prompt=add_generation_prompt)
+            raise bad_message(f"the conversation ends with {found!r}, expected 'assistant'")
+        said = replace(history[-1], tool_calls=())
+        messages = (*history[:-1], said, *appended)
+        prompt = _Prompt(messages, tuple(tools), add_generation_prompt)
+        _, tail = self._cut(prompt, len(history) - 1)
         return self._without_closing(tail, last_token)
 
     def _without_closing(self, tail: list[int], last_token: int | None) -> list[int]:
@@ -153,132 +222,192 @@ class ChatTemplate:
         before = self._tokenizer.decode(tail[:place], skip_special=False)
         return tail if before.strip() else tail[place + 1 :]
 
-    def _encode(self, messages: Sequence[Message], add_generation_prompt: bool) -> list[int]:
-        layout = self._lay_out(messages, add_generation_prompt)
+    def _encode(self, prompt: _Prompt) -> list[int]:
+        text = self._text(prompt)
+        self._check_tools(prompt, text)
+        layout = self._lay_out(prompt, text)
         if layout is not None:
-            return self._encode_pieces(*layout)
-        guarded, stand_ins = self._guard(messages)
-        text = self._render_text(guarded, add_generation_prompt)
-        self._require_all_printed(guarded, text, add_generation_prompt)
-        return self._encode_whole(text, stand_ins)
+            return self._encode_pieces(layout.pieces, layout.values)
+        views, tools, stand_ins = self._guard(prompt)
+        guarded = self._render_views(views, tools, prompt.opens_reply)
+        self._require_all_printed(prompt, views, guarded)
+        return self._encode_whole(guarded, stand_ins)
 
-    def _require_all_printed(
-        self, messages: Sequence[Message], text: str, add_generation_prompt: bool
-    ) -> None:
-        """Some templates pass over roles that they do not know, and the model never sees the text.
-
-        Raises EngineError EN304 for a message that is neither in `text` nor printed in any form.
-        """
-        printed = (self._render_marked(messages, add_generation_prompt) or [])[1::2]
-        for idx, message in enumerate(messages):
-            if str(idx) not in printed and message.content.strip() not in text:
-                raise EngineError(
-                    "EN304",
-                    f"chat template leaves out the {message.role!r} message at place {idx}",
-                    help="the model knows no such message there: say it in a user message",
-                )
-
-    def _cut(
-        self, messages: Sequence[Message], hole_idx: int, *, add_generation_prompt: bool
-    ) -> tuple[list[int], list[int]]:
+    def _cut(self, prompt: _Prompt, hole_idx: int) -> tuple[list[int], list[int]]:
         """Return the ids before and after one message's content."""
-        layout = self._lay_out(messages, add_generation_prompt)
+        text = self._text(prompt)
+        self._check_tools(prompt, text)
+        layout = self._lay_out(prompt, text)
         if layout is None:
-            return self._cut_whole(messages, hole_idx, add_generation_prompt)
-        pieces, contents = layout
-        after = hole_idx + 1
-        head = self._encode_pieces(pieces[:after], contents[:hole_idx])
-        return head, self._encode_pieces(pieces[after:], contents[after:])
+            return self._cut_whole(prompt, hole_idx)
+        place = layout.numbers.index(hole_idx)
+        after = place + 1
+        head = self._encode_pieces(layout.pieces[:after], layout.values[:place])
+        return head, self._encode_pieces(layout.pieces[after:], layout.values[after:])
 
-    def _lay_out(
-        self, messages: Sequence[Message], add_generation_prompt: bool
-    ) -> tuple[list[str], list[str]] | None:
-        """Split a prompt's text into scaffolding (one piece more) and contents.
-
-        None where that does not give exactly the text that the template makes of the contents.
-        """
-        text = self._render_text(messages, add_generation_prompt)
-        pieces = self._split(messages, add_generation_prompt)
-        if pieces is None:
-            return None
-        for alter in (_keep, str.strip):
-            contents = [alter(message.content) for message in messages]
-            if _interleave(pieces, contents) == text:
-                return pieces, contents
-        return None
-
-    def _cut_whole(
-        self, messages: Sequence[Message], hole_idx: int, add_generation_prompt: bool
-    ) -> tuple[list[int], list[int]]:
-        guarded, stand_ins = self._guard(messages)
-        hole = _unused_marker(self._source, [message.content for message in guarded])
-        guarded[hole_idx] = replace(guarded[hole_idx], content=hole)
-        head, found, tail = self._render_text(guarded, add_generation_prompt).partition(hole)
-        if not found or hole in tail:
+    def _cut_whole(self, prompt: _Prompt, hole_idx: int) -> tuple[list[int], list[int]]:
+        views, tools, stand_ins = self._guard(prompt)
+        mark = unused_marker([self._source, texts_of(views), texts_of(tools)])
+        views[hole_idx]["content"] = mark
+        head, found, tail = self._render_views(views, tools, prompt.opens_reply).partition(mark)
+        if not found or mark in tail:
             raise EngineError(
                 "EN303",
-                f"chat template prints the {guarded[hole_idx].role!r} message's content "
+                f"chat template prints the {views[hole_idx]['role']!r} message's content "
                 f"{'more than once' if found else 'not at all'}, expected once",
                 help="this template cannot be continued: give the whole conversation instead",
             )
         return self._encode_whole(head, stand_ins), self._encode_whole(tail, stand_ins)
 
-    def _split(self, messages: Sequence[Message], add_generation_prompt: bool) -> list[str] | None:
-        """Cut at the contents; None where they do not come out once each and in order."""
-        parts = self._render_marked(messages, add_generation_prompt)
-        if parts is None:
+    def _lay_out(self, prompt: _Prompt, text: str) -> _Layout | None:
+        """Split a prompt's text; None where values do not stand in it as they are, in order."""
+        marked = self._render_marked(prompt)
+        if marked is None:
             return None
-        in_order = parts[1::2] == [str(idx) for idx in range(len(messages))]
-        return parts[::2] if in_order else None
+        pieces, numbers, of_number = marked
+        contents = [number for number in numbers if number < len(prompt.messages)]
+        if contents != [idx for idx, message in enumerate(prompt.messages) if _has_hole(message)]:
+            return None
+        values = align(pieces, [of_number[number] for number in numbers], text)
+        return None if values is None else _Layout(pieces, numbers, values)
 
-    def _render_marked(
-        self, messages: Sequence[Message], add_generation_prompt: bool
-    ) -> list[str] | None:
-        """Render with a placeholder for each content: scaffolding and indices of messages in turn.
+    def _render_marked(self, prompt: _Prompt) -> tuple[list[str], list[int], list[str]] | None:
+        """Render with a hole for each value: scaffolding, the holes' numbers, values by number.
 
         None where the template does not take placeholders: it wants contents of some form.
         """
-        if not messages:
-            return [self._render_text(messages, add_generation_prompt)]
-        marker = _unused_marker(self._source, [f"{m.role}{m.content}" for m in messages])
-        marked = [
-            replace(message, content=f"{marker}{idx}{marker}")
-            for idx, message in enumerate(messages)
-        ]
+        marker = unused_marker([self._source, prompt.texts()])
+        values = [message.content for message in prompt.messages]
+
+        def take_out(text: str) -> str:
+            def note(hit: re.Match[str]) -> str:
+                values.append(hit[0])
+                return hole(marker, len(values) - 1)
+
+            return self._control.sub(note, text)
+
+        views: list[View] = []
+        for idx, (message, view) in enumerate(zip(prompt.messages, prompt.views(), strict=True)):
+            marked = cast("View", map_texts({**view, "content": ""}, take_out))
+            marked["content"] = hole(marker, idx) if _has_hole(message) else ""
+            views.append(marked)
+        tools = cast("list[View]", map_texts(prompt.tool_views(), take_out))
         try:
-            text = self._render_text(marked, add_generation_prompt)
+            text = self._render_views(views, tools, prompt.opens_reply)
         except EngineError as error:
             if error.code == "EN305":
                 raise
             return None
-        return re.split(f"{marker}([0-9]+){marker}", text)
+        return *split_at_holes(marker, text), values
 
-    def _encode_pieces(self, pieces: Sequence[str], contents: Sequence[str]) -> list[int]:
-        """Encode scaffolding and contents in turn; `pieces` may be one longer than `contents`."""
+    def _require_all_printed(self, prompt: _Prompt, views: Sequence[View], text: str) -> None:
+        """Some templates pass over roles that they do not know, and the model never sees the text.
+
+        Raises EngineError EN304 for a message that is neither in `text` nor printed in any form.
+        """
+        marked = self._render_marked(prompt)
+        printed = [] if marked is None else marked[1]
+        for idx, view in enumerate(views):
+            if idx not in printed and str(view["content"]).strip() not in text:
+                raise EngineError(
+                    "EN304",
+                    f"chat template leaves out the {view['role']!r} message at place {idx}",
+                    help="the model knows no such message there: say it in a user message",
+                )
+
+    def _check_tools(self, prompt: _Prompt, text: str) -> None:
+        """Raises EngineError EN304 where `text` would be the same without the tools.
+
+        A call that is left out is only told: the conversation can still be shown to a model whose
+        template knows none, as the text that the messages are.
+        """
+        if prompt.tools:
+            if self._is_text_of(replace(prompt, tools=()), text):
+                raise EngineError(
+                    "EN304",
+                    "chat template has no place for tools",
+                    help="describe the tools in the system message, or take a model that was "
+                    "trained to call tools",
+                )
+            self._require_unforged(prompt, text)
+        for idx, message in enumerate(prompt.messages):
+            if message.tool_calls:
+                silent = list(prompt.messages)
+                silent[idx] = replace(message, tool_calls=())
+                if self._is_text_of(replace(prompt, messages=tuple(silent)), text):
+                    _logger.warning(
+                        "chat template leaves out the tool calls of the message at place %d: "
+                        "write the call as the message's content",
+                        idx,
+                    )
+
+    def _require_unforged(self, prompt: _Prompt, text: str) -> None:
+        """Raises EngineError EN307 where a tool's text and scaffolding make a control token.
+
+        A tool named 's' in a template that prints <NAME> would end the text.
+        """
+        marker = unused_marker([self._source, prompt.texts()])
+
+        def fence(value: str) -> str:
+            return f"{marker}{value}{marker}"
+
+        tools = cast("list[View]", map_values(prompt.tool_views(), fence))
+        try:
+            fenced = self._render_views(prompt.views(), tools, prompt.opens_reply)
+        except EngineError:
+            return  # it wants values of some form; what it printed without fences stands
+        if fenced.replace(marker, "") != text:
+            return
+        meant, found = self._control.findall(fenced), self._control.findall(text)
+        if meant != found:
+            forged = next(
+                token
+                for token, other in itertools.zip_longest(found, meant)
+                if token is not None and token != other
+            )
+            raise bad_message(f"a tool's text makes the control token {forged!r} in this template")
+
+    def _is_text_of(self, prompt: _Prompt, text: str) -> bool:
+        try:
+            return self._text(prompt) == text
+        except EngineError:
+            return False
+
+    def _prints(self, prompt: _Prompt, *texts: str) -> bool:
+        try:
+            printed = self._text(prompt)
+        except EngineError:
+            return False
+        return all(text in printed for text in texts)
+
+    def _text(self, prompt: _Prompt) -> str:
+        return self._render_views(prompt.views(), prompt.tool_views(), prompt.opens_reply)
+
+    def _encode_pieces(self, pieces: Sequence[str], values: Sequence[str]) -> list[int]:
+        """Encode scaffolding and values in turn; `pieces` may be one longer than `values`."""
         token_ids: list[int] = []
-        for piece, content in itertools.zip_longest(pieces, contents):
+        for piece, value in itertools.zip_longest(pieces, values):
             token_ids += self._tokenizer.encode_scaffolding(piece)
-            token_ids += self._tokenizer.encode(content or "")
+            token_ids += self._tokenizer.encode(value or "")
         return token_ids
 
-    def _guard(self, messages: Sequence[Message]) -> tuple[list[Message], dict[str, str]]:
-        """Put stand-ins into contents wherever they spell a control token.
+    def _guard(self, prompt: _Prompt) -> tuple[list[View], list[View], dict[str, str]]:
+        """Put stand-ins into values wherever they spell a control token.
 
-        Returns the messages and the map from stand-in to the character it stands for.
+        Returns messages and tools, and the map from stand-in to the character it stands for.
         """
-        texts = [self._source, *(message.content for message in messages)]
-        unused = _unused_characters(texts)
+        unused = unused_characters([self._source, prompt.texts()])
         first_chars = sorted({text[0] for text in self._tokenizer.special_tokens})
         stand_in_of = dict(zip(first_chars, unused, strict=False))
         if len(stand_in_of) < len(first_chars):
-            raise _bad_message(
-                "the messages hold every private-use character, expected some unused"
-            )
-        guarded = [
-            replace(message, content=self._guard_text(message.content, stand_in_of))
-            for message in messages
-        ]
-        return guarded, {stand_in: char for char, stand_in in stand_in_of.items()}
+            raise bad_message("the messages hold every private-use character, expected some unused")
+
+        def guard(text: str) -> str:
+            return self._guard_text(text, stand_in_of)
+
+        views = cast("list[View]", map_texts(prompt.views(), guard))
+        tools = cast("list[View]", map_texts(prompt.tool_views(), guard))
+        return views, tools, {stand_in: char for char, stand_in in stand_in_of.items()}
 
     def _guard_text(self, text: str, stand_in_of: Mapping[str, str]) -> str:
         # Again until nothing is left: replacing one can uncover another that overlapped it.
@@ -305,17 +434,18 @@ class ChatTemplate:
 
     def _probe(self) -> bool:
         """Whether a conversation with odd white space comes out of the template unchanged."""
-        messages = [Message("user", " a\n"), Message("assistant", "\n b "), Message("user", "c ")]
+        messages = (Message("user", " a\n"), Message("assistant", "\n b "), Message("user", "c "))
+        prompt = _Prompt(messages)
         try:
-            text = self._render_text(messages, True)
-            pieces = self._split(messages, True)
+            text = self._text(prompt)
+            layout = self._lay_out(prompt, text)
         except EngineError as error:
             if error.code == "EN305":
                 return False  # rendering says so to whoever asks for a prompt
             _logger.warning("chat template fails on a plain conversation: %s", error.message)
             return False
         contents = [message.content for message in messages]
-        if pieces is not None and _interleave(pieces, contents) == text:
+        if layout is not None and interleave(layout.pieces, contents) == text:
             return True
         _logger.warning(
             "chat template changes message contents: prompts are split at stripped contents or "
@@ -324,53 +454,7 @@ class ChatTemplate:
         return False
 
 
-def _keep(text: str) -> str:
-    return text
-
-
-def _interleave(pieces: Sequence[str], contents: Sequence[str]) -> str:
-    pairs = itertools.zip_longest(pieces, contents, fillvalue="")
-    return "".join(itertools.chain.from_iterable(pairs))
-
-
-def _alternation(control_tokens: Mapping[str, int]) -> re.Pattern[str]:
-    longest_first = sorted(control_tokens, key=len, reverse=True)
-    # The empty look-ahead never matches: a vocabulary without control tokens has none to find.
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-
-
-def _unused_characters(texts: Sequence[str]) -> Iterator[str]:
-    """Private-use characters that occur in none of the texts, in order: no chance is involved."""
-    used = set[str]().union(*texts)
-    return (char for char in map(chr, _PRIVATE_USE) if char not in used)
-
-
-def _unused_marker(source: str, contents: Sequence[str]) -> str:
-    """Find a character that occurs neither in the template nor in a content."""
-    char = next(_unused_characters([source, *contents]), None)
-    if char is None:
-        raise _bad_message("the messages hold every private-use character, expected one unused")
-    return char
-
-
-def _text_of(content: object) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(_part_text(part) for part in cast("list[object]", content))
-    raise _bad_message(f"content is a {type(content).__name__}, expected text or text parts")
-
-
-def _part_text(part: object) -> str:
-    fields = cast("dict[str, object]", part) if isinstance(part, dict) else {}
-    text = fields.get("text")
-    if fields.get("type") == "text" and isinstance(text, str):
-        return text
-    kind = fields.get("type", type(part).__name__)
-    raise _bad_message(f"content part of type {kind!r}, expected 'text'")
-
-
-def _bad_message(reason: str) -> EngineError:
-    return EngineError("EN307", reason, help="a message is a role and a text")
+def _has_hole(message: Message) -> bool:
+    # Templates print nothing for the content of a message that only calls: a placeholder would
+    # bring out the white space around it.
+    return bool(message.content) or not message.tool_calls

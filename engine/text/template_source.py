@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from flowforge.engine.text.tokenizer import Tokenizer
 
+    View = dict[str, object]
+
 # What a template's own expressions can raise while they run.
 _TEMPLATE_FAULTS = (
     jinja2.TemplateError,
@@ -36,20 +38,6 @@ _TEMPLATE_FAULTS = (
     AttributeError,
     RecursionError,
 )
-
-
-class RoleAndContent(Protocol):
-    """What a template sees of a message."""
-
-    @property
-    def role(self) -> str:
-        """Who speaks."""
-        ...
-
-    @property
-    def content(self) -> str:
-        """What is said."""
-        ...
 
 
 def read_template_source(directory: Path | str) -> str:
@@ -77,8 +65,8 @@ def read_template_source(directory: Path | str) -> str:
 
 def compile_template(
     source: str, tokenizer: Tokenizer, *, today: date | None
-) -> Callable[[Sequence[RoleAndContent], bool], str]:
-    """Compile a template into (messages, add_generation_prompt) -> text.
+) -> Callable[[Sequence[View], Sequence[View], bool], str]:
+    """Compile a template into (messages, tools, add_generation_prompt) -> text.
 
     Raises EngineError EN303 here and when called for a broken template; when called, EN304 with
     the template's own words if it refuses the messages and EN305 if it tries to leave the sandbox.
@@ -97,13 +85,12 @@ def compile_template(
     except jinja2.TemplateError as error:
         raise _broken(str(error)) from error
 
-    def render(messages: Sequence[RoleAndContent], add_generation_prompt: bool) -> str:
-        plain = [{"role": message.role, "content": message.content} for message in messages]
+    def render(messages: Sequence[View], tools: Sequence[View], add_generation_prompt: bool) -> str:
         try:
             return template.render(
-                messages=plain,
+                messages=messages,
                 add_generation_prompt=add_generation_prompt,
-                tools=None,
+                tools=tools or None,
                 documents=None,
             )
         except SecurityError as error:

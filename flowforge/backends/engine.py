@@ -27,8 +27,9 @@ from flowforge.engine.model_store import Progress, resolve_model, silent
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationFinished, GenerationRequest
-from flowforge.engine.text.chat_template import ChatTemplate, Message
+from flowforge.engine.text.chat_template import ChatTemplate
 from flowforge.engine.text.detokenizer import IncrementalDetokenizer
+from flowforge.engine.text.messages import Message
 from flowforge.engine.text.tokenizer import Tokenizer
 from flowforge.errors import WorkflowError
 from flowforge.grammars import Vocabulary, compile_choice, compile_json_schema, compile_regex

@@ -12,8 +12,9 @@ from flowforge.engine.config import EngineConfig
 from flowforge.engine.loading import engine_for
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationFinished, GenerationRequest, TokensArrived
-from flowforge.engine.text.chat_template import ChatTemplate, Message
+from flowforge.engine.text.chat_template import ChatTemplate
 from flowforge.engine.text.detokenizer import IncrementalDetokenizer
+from flowforge.engine.text.messages import Message
 from flowforge.engine.text.tokenizer import Tokenizer
 from flowforge.runtime.seeds import derived_seed
 

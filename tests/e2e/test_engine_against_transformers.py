@@ -14,7 +14,8 @@ from flowforge.engine.loading import engine_for
 from flowforge.engine.models.weights import load_decoder
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationRequest, TokensArrived
-from flowforge.engine.text.chat_template import ChatTemplate, Message
+from flowforge.engine.text.chat_template import ChatTemplate
+from flowforge.engine.text.messages import Message
 from flowforge.engine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowforge.engine.text.chat_template import ChatTemplate, Message
+from flowforge.engine.text.chat_template import ChatTemplate
 from flowforge.engine.text.detokenizer import IncrementalDetokenizer
+from flowforge.engine.text.messages import Message
 from flowforge.engine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flowforge.engine.text.chat_template import ChatTemplate, Message
+from flowforge.engine.text.chat_template import ChatTemplate
+from flowforge.engine.text.messages import Message
 from flowforge.engine.text.template_source import read_template_source
 from flowforge.engine.text.tokenizer import Tokenizer
 from flowforge.errors import EngineError

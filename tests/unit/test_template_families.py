@@ -14,7 +14,8 @@ import pytest
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as BackendTokenizer
 
-from flowforge.engine.text.chat_template import ChatTemplate, Message, Role
+from flowforge.engine.text.chat_template import ChatTemplate
+from flowforge.engine.text.messages import Message, Role
 from flowforge.engine.text.tokenizer import Tokenizer
 from flowforge.errors import EngineError
 
