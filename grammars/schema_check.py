@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from flowforge.grammars.plain_schemas import is_sure_to_compile
 from flowforge.grammars.schema_dialect import make_validator, to_plain, to_pointer
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def check_schema(schema: JsonInput) -> list[SchemaProblem]:
         return problems
     plain = to_plain(schema)
     problems = [*_check_meta_schema(plain), *_check_keywords(plain, ())]
-    if not any(problem.severity == "error" for problem in problems):
+    has_error = any(problem.severity == "error" for problem in problems)
+    if not has_error and not is_sure_to_compile(plain):
         problems += _check_grammar(plain)
     return problems
 
