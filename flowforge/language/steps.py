@@ -6,6 +6,7 @@ A verb is one entry of `VERBS` and the file behind it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from flowforge.language import (
@@ -180,6 +181,7 @@ def _missing_verb(entry: Entry, step: MappingNode) -> tuple[Span, str]:
     return entry.key_span, f"a step has exactly one of: {', '.join(VERBS)}"
 
 
+@cache
 def _keys_of_others(verb: str) -> dict[str, str]:
     return {
         key: f"a {other!r} step"

@@ -44,9 +44,23 @@ class Fragment:
 
     def place(self, start: int, end: int) -> Span:
         """The file's characters for characters of the fragment; never an empty span."""
+        origin = self._origin()
+        if origin is not None:
+            return Span(origin + start, origin + max(end, start + 1))
         first = self._offset(self.start + start)
         last = self._offset(self.start + max(end - 1, start))
         return Span(first, max(last, first) + 1)
+
+    def _origin(self) -> int | None:
+        """Where the fragment of a hole begins in the file, if it stands there word for word."""
+        text, raw, position = self.scalar.text, self.source.text, self.scalar.span.start
+        if not text.startswith("${", self.start - 2):
+            return None
+        for _ in range(text.count("${", 0, self.start)):
+            position = raw.find("${", position, self.scalar.span.end) + 2
+            if position < 2:
+                return None
+        return position if raw.startswith(self.text, position) else None
 
     def _offset(self, idx: int) -> int:
         """Walk the scalar's text and its source side by side from the nearest '${'."""

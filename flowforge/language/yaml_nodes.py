@@ -40,7 +40,10 @@ class MappingNode:
 
     def entry(self, key: str) -> Entry | None:
         """The entry of a key."""
-        return next((entry for entry in self.entries if entry.key == key), None)
+        for entry in self.entries:
+            if entry.key == key:
+                return entry
+        return None
 
 
 @dataclass(frozen=True, slots=True)
