@@ -23,34 +23,16 @@ from __future__ import annotations
 
 import itertools
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from flowforge.engine.text.messages import (
-    Message,
-    ToolCall,
-    ToolSchema,
-    bad_message,
-    message_view,
-    tool_view,
-)
-from flowforge.engine.text.prompt_values import (
-    align,
-    alternation,
-    hole,
-    interleave,
-    map_texts,
-    map_values,
-    split_at_holes,
-    texts_of,
-    unused_characters,
-    unused_marker,
-)
+from flowforge.engine.text.messages import Message, ToolCall, ToolSchema, bad_message
+from flowforge.engine.text.prompt_rendering import Prompt, PromptRendering
+from flowforge.engine.text.prompt_values import interleave, map_values, texts_of, unused_marker
 from flowforge.engine.text.template_source import compile_template, read_template_source
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Mapping, Sequence
     from datetime import date
     from pathlib import Path
@@ -66,37 +48,6 @@ _PROBE_CALL = ToolCall("probe_tool", {"key": "probe_value"}, "probe0001")
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prompt:
-    """What a template is given."""
-
-    messages: tuple[Message, ...]
-    tools: tuple[ToolSchema, ...] = ()
-    opens_reply: bool = True
-
-    def views(self) -> list[View]:
-        return [message_view(message) for message in self.messages]
-
-    def tool_views(self) -> list[View]:
-        return [tool_view(tool) for tool in self.tools]
-
-    def texts(self) -> str:
-        return texts_of(self.views()) + texts_of(self.tool_views())
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """A prompt's text in turn: scaffolding (one piece more than values) and values.
-
-    numbers: which value stands in each place. A message's content has the message's index; control
-    texts of tools and calls have higher ones.
-    """
-
-    pieces: list[str]
-    numbers: list[int]
-    values: list[str]
-
-
 class ChatTemplate:
     """The chat template of one model. Immutable; usable from several threads.
 
@@ -110,14 +61,13 @@ class ChatTemplate:
         today: what templates that print a date see; without it they use their own default, or
         fail if they have none. Raises EngineError EN303 when the source is no template.
         """
-        self._source = source
+        render_views = compile_template(source, tokenizer, today=today)
         self._tokenizer = tokenizer
-        self._render_views = compile_template(source, tokenizer, today=today)
-        self._control = alternation(tokenizer.special_tokens)
+        self._rendering = PromptRendering(source, render_views, tokenizer.special_tokens)
         self.splits = self._probe()
 
     def __repr__(self) -> str:
-        return f"ChatTemplate(chars={len(self._source)} splits={self.splits})"
+        return f"ChatTemplate(chars={len(self._rendering.source)} splits={self.splits})"
 
     @classmethod
     def from_directory(
@@ -132,13 +82,13 @@ class ChatTemplate:
     @property
     def source(self) -> str:
         """The template itself: what it says tells which tool format the model was trained on."""
-        return self._source
+        return self._rendering.source
 
     @property
     def takes_tools(self) -> bool:
         """Whether the template shows the model the tools that `render` is given."""
-        prompt = _Prompt((Message("user", "Hi"),), (_PROBE_TOOL,))
-        return self._prints(prompt, _PROBE_TOOL.name)
+        prompt = Prompt((Message("user", "Hi"),), (_PROBE_TOOL,))
+        return self._rendering.prints(prompt, _PROBE_TOOL.name)
 
     @property
     def takes_tool_calls(self) -> bool:
@@ -150,13 +100,13 @@ class ChatTemplate:
             result,
         )
         tools = (_PROBE_TOOL,) if self.takes_tools else ()
-        return self._prints(_Prompt(messages, tools), "probe_value", "probe_result")
+        return self._rendering.prints(Prompt(messages, tools), "probe_value", "probe_result")
 
     @property
     def takes_system(self) -> bool:
         """Whether the template has a place for a system message."""
         messages = (Message("system", "probe_system"), Message("user", "Hi"))
-        return self._prints(_Prompt(messages), "probe_system")
+        return self._rendering.prints(Prompt(messages), "probe_system")
 
     def render(
         self,
@@ -174,7 +124,7 @@ class ChatTemplate:
         no place for one of them, its calls or the tools), EN305 (template is not safe), EN307 (no
         message to continue).
         """
-        prompt = _Prompt(tuple(messages), tuple(tools), add_generation_prompt)
+        prompt = Prompt(tuple(messages), tuple(tools), add_generation_prompt)
         if not continue_final:
             return self._with_bos(self._encode(prompt))
         if not messages:
@@ -208,7 +158,7 @@ class ChatTemplate:
             raise bad_message(f"the conversation ends with {found!r}, expected 'assistant'")
         said = replace(history[-1], tool_calls=())
         messages = (*history[:-1], said, *appended)
-        prompt = _Prompt(messages, tuple(tools), add_generation_prompt)
+        prompt = Prompt(messages, tuple(tools), add_generation_prompt)
         _, tail = self._cut(prompt, len(history) - 1)
         return self._without_closing(tail, last_token)
 
@@ -222,22 +172,22 @@ class ChatTemplate:
         before = self._tokenizer.decode(tail[:place], skip_special=False)
         return tail if before.strip() else tail[place + 1 :]
 
-    def _encode(self, prompt: _Prompt) -> list[int]:
-        text = self._text(prompt)
+    def _encode(self, prompt: Prompt) -> list[int]:
+        text = self._rendering.text(prompt)
         self._check_tools(prompt, text)
-        layout = self._lay_out(prompt, text)
+        layout = self._rendering.lay_out(prompt, text)
         if layout is not None:
             return self._encode_pieces(layout.pieces, layout.values)
-        views, tools, stand_ins = self._guard(prompt)
-        guarded = self._render_views(views, tools, prompt.opens_reply)
+        views, tools, stand_ins = self._rendering.guard(prompt)
+        guarded = self._rendering.render_views(views, tools, prompt.opens_reply)
         self._require_all_printed(prompt, views, guarded)
         return self._encode_whole(guarded, stand_ins)
 
-    def _cut(self, prompt: _Prompt, hole_idx: int) -> tuple[list[int], list[int]]:
+    def _cut(self, prompt: Prompt, hole_idx: int) -> tuple[list[int], list[int]]:
         """Return the ids before and after one message's content."""
-        text = self._text(prompt)
+        text = self._rendering.text(prompt)
         self._check_tools(prompt, text)
-        layout = self._lay_out(prompt, text)
+        layout = self._rendering.lay_out(prompt, text)
         if layout is None:
             return self._cut_whole(prompt, hole_idx)
         place = layout.numbers.index(hole_idx)
@@ -245,11 +195,13 @@ class ChatTemplate:
         head = self._encode_pieces(layout.pieces[:after], layout.values[:place])
         return head, self._encode_pieces(layout.pieces[after:], layout.values[after:])
 
-    def _cut_whole(self, prompt: _Prompt, hole_idx: int) -> tuple[list[int], list[int]]:
-        views, tools, stand_ins = self._guard(prompt)
-        mark = unused_marker([self._source, texts_of(views), texts_of(tools)])
+    def _cut_whole(self, prompt: Prompt, hole_idx: int) -> tuple[list[int], list[int]]:
+        views, tools, stand_ins = self._rendering.guard(prompt)
+        mark = unused_marker([self._rendering.source, texts_of(views), texts_of(tools)])
         views[hole_idx]["content"] = mark
-        head, found, tail = self._render_views(views, tools, prompt.opens_reply).partition(mark)
+        head, found, tail = self._rendering.render_views(
+            views, tools, prompt.opens_reply
+        ).partition(mark)
         if not found or mark in tail:
             raise EngineError(
                 "EN303",
@@ -259,54 +211,13 @@ class ChatTemplate:
             )
         return self._encode_whole(head, stand_ins), self._encode_whole(tail, stand_ins)
 
-    def _lay_out(self, prompt: _Prompt, text: str) -> _Layout | None:
-        """Split a prompt's text; None where values do not stand in it as they are, in order."""
-        marked = self._render_marked(prompt)
-        if marked is None:
-            return None
-        pieces, numbers, of_number = marked
-        contents = [number for number in numbers if number < len(prompt.messages)]
-        if contents != [idx for idx, message in enumerate(prompt.messages) if _has_hole(message)]:
-            return None
-        values = align(pieces, [of_number[number] for number in numbers], text)
-        return None if values is None else _Layout(pieces, numbers, values)
-
-    def _render_marked(self, prompt: _Prompt) -> tuple[list[str], list[int], list[str]] | None:
-        """Render with a hole for each value: scaffolding, the holes' numbers, values by number.
-
-        None where the template does not take placeholders: it wants contents of some form.
-        """
-        marker = unused_marker([self._source, prompt.texts()])
-        values = [message.content for message in prompt.messages]
-
-        def take_out(text: str) -> str:
-            def note(hit: re.Match[str]) -> str:
-                values.append(hit[0])
-                return hole(marker, len(values) - 1)
-
-            return self._control.sub(note, text)
-
-        views: list[View] = []
-        for idx, (message, view) in enumerate(zip(prompt.messages, prompt.views(), strict=True)):
-            marked = cast("View", map_texts({**view, "content": ""}, take_out))
-            marked["content"] = hole(marker, idx) if _has_hole(message) else ""
-            views.append(marked)
-        tools = cast("list[View]", map_texts(prompt.tool_views(), take_out))
-        try:
-            text = self._render_views(views, tools, prompt.opens_reply)
-        except EngineError as error:
-            if error.code == "EN305":
-                raise
-            return None
-        return *split_at_holes(marker, text), values
-
-    def _require_all_printed(self, prompt: _Prompt, views: Sequence[View], text: str) -> None:
+    def _require_all_printed(self, prompt: Prompt, views: Sequence[View], text: str) -> None:
         """Some templates pass over roles that they do not know, and the model never sees the text.
 
         Raises EngineError EN304 for a message that is neither in `text` nor printed in any form;
         words beside a call that is printed are only told to be lost.
         """
-        marked = self._render_marked(prompt)
+        marked = self._rendering.render_marked(prompt)
         printed = [] if marked is None else marked[1]
         for idx, view in enumerate(views):
             if idx in printed or str(view["content"]).strip() in text:
@@ -323,14 +234,14 @@ class ChatTemplate:
                 help="the model knows no such message there: say it in a user message",
             )
 
-    def _check_tools(self, prompt: _Prompt, text: str) -> None:
+    def _check_tools(self, prompt: Prompt, text: str) -> None:
         """Raises EngineError EN304 where `text` would be the same without the tools.
 
         A call that is left out is only told: the conversation can still be shown to a model whose
         template knows none, as the text that the messages are.
         """
         if prompt.tools:
-            if self._is_text_of(replace(prompt, tools=()), text):
+            if self._rendering.is_text_of(replace(prompt, tools=()), text):
                 raise EngineError(
                     "EN304",
                     "chat template has no place for tools",
@@ -342,31 +253,34 @@ class ChatTemplate:
             if message.tool_calls:
                 silent = list(prompt.messages)
                 silent[idx] = replace(message, tool_calls=())
-                if self._is_text_of(replace(prompt, messages=tuple(silent)), text):
+                if self._rendering.is_text_of(replace(prompt, messages=tuple(silent)), text):
                     _logger.warning(
                         "chat template leaves out the tool calls of the message at place %d: "
                         "write the call as the message's content",
                         idx,
                     )
 
-    def _require_unforged(self, prompt: _Prompt, text: str) -> None:
+    def _require_unforged(self, prompt: Prompt, text: str) -> None:
         """Raises EngineError EN307 where a tool's text and scaffolding make a control token.
 
         A tool named 's' in a template that prints <NAME> would end the text.
         """
-        marker = unused_marker([self._source, prompt.texts()])
+        marker = unused_marker([self._rendering.source, prompt.texts()])
 
         def fence(value: str) -> str:
             return f"{marker}{value}{marker}"
 
         tools = cast("list[View]", map_values(prompt.tool_views(), fence))
         try:
-            fenced = self._render_views(prompt.views(), tools, prompt.opens_reply)
+            fenced = self._rendering.render_views(prompt.views(), tools, prompt.opens_reply)
         except EngineError:
             return  # it wants values of some form; what it printed without fences stands
         if fenced.replace(marker, "") != text:
             return
-        meant, found = self._control.findall(fenced), self._control.findall(text)
+        meant, found = (
+            self._rendering.control.findall(fenced),
+            self._rendering.control.findall(text),
+        )
         if meant != found:
             forged = next(
                 token
@@ -374,22 +288,6 @@ class ChatTemplate:
                 if token is not None and token != other
             )
             raise bad_message(f"a tool's text makes the control token {forged!r} in this template")
-
-    def _is_text_of(self, prompt: _Prompt, text: str) -> bool:
-        try:
-            return self._text(prompt) == text
-        except EngineError:
-            return False
-
-    def _prints(self, prompt: _Prompt, *texts: str) -> bool:
-        try:
-            printed = self._text(prompt)
-        except EngineError:
-            return False
-        return all(text in printed for text in texts)
-
-    def _text(self, prompt: _Prompt) -> str:
-        return self._render_views(prompt.views(), prompt.tool_views(), prompt.opens_reply)
 
     def _encode_pieces(self, pieces: Sequence[str], values: Sequence[str]) -> list[int]:
         """Encode scaffolding and values in turn; `pieces` may be one longer than `values`."""
@@ -399,35 +297,11 @@ class ChatTemplate:
             token_ids += self._tokenizer.encode(value or "")
         return token_ids
 
-    def _guard(self, prompt: _Prompt) -> tuple[list[View], list[View], dict[str, str]]:
-        """Put stand-ins into values wherever they spell a control token.
-
-        Returns messages and tools, and the map from stand-in to the character it stands for.
-        """
-        unused = unused_characters([self._source, prompt.texts()])
-        first_chars = sorted({text[0] for text in self._tokenizer.special_tokens})
-        stand_in_of = dict(zip(first_chars, unused, strict=False))
-        if len(stand_in_of) < len(first_chars):
-            raise bad_message("the messages hold every private-use character, expected some unused")
-
-        def guard(text: str) -> str:
-            return self._guard_text(text, stand_in_of)
-
-        views = cast("list[View]", map_texts(prompt.views(), guard))
-        tools = cast("list[View]", map_texts(prompt.tool_views(), guard))
-        return views, tools, {stand_in: char for char, stand_in in stand_in_of.items()}
-
-    def _guard_text(self, text: str, stand_in_of: Mapping[str, str]) -> str:
-        # Again until nothing is left: replacing one can uncover another that overlapped it.
-        while self._control.search(text):
-            text = self._control.sub(lambda hit: stand_in_of[hit[0][0]] + hit[0][1:], text)
-        return text
-
     def _encode_whole(self, text: str, stand_ins: Mapping[str, str]) -> list[int]:
         token_ids: list[int] = []
         restore = str.maketrans(dict(stand_ins))
         end = 0
-        for hit in self._control.finditer(text):
+        for hit in self._rendering.control.finditer(text):
             token_ids += self._tokenizer.encode(text[end : hit.start()].translate(restore))
             token_ids.append(self._tokenizer.special_tokens[hit[0]])
             end = hit.end()
@@ -443,10 +317,10 @@ class ChatTemplate:
     def _probe(self) -> bool:
         """Whether a conversation with odd white space comes out of the template unchanged."""
         messages = (Message("user", " a\n"), Message("assistant", "\n b "), Message("user", "c "))
-        prompt = _Prompt(messages)
+        prompt = Prompt(messages)
         try:
-            text = self._text(prompt)
-            layout = self._lay_out(prompt, text)
+            text = self._rendering.text(prompt)
+            layout = self._rendering.lay_out(prompt, text)
         except EngineError as error:
             if error.code == "EN305":
                 return False  # rendering says so to whoever asks for a prompt
@@ -460,9 +334,3 @@ class ChatTemplate:
             "rendered whole, and a long conversation's prefix may be computed again"
         )
         return False
-
-
-def _has_hole(message: Message) -> bool:
-    # Templates print nothing for the content of a message that only calls: a placeholder would
-    # bring out the white space around it.
-    return bool(message.content) or not message.tool_calls

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from flowforge.engine.text.messages import bad_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE))
 
@@ -88,7 +88,7 @@ def interleave(pieces: Sequence[str], values: Sequence[str]) -> str:
     return "".join(itertools.chain.from_iterable(pairs))
 
 
-def alternation(texts: Mapping[str, int]) -> re.Pattern[str]:
+def alternation(texts: Iterable[str]) -> re.Pattern[str]:
     """A pattern for any of these texts, the longest first."""
     longest_first = sorted(texts, key=len, reverse=True)
     # The empty look-ahead never matches: a vocabulary without control tokens has none to find.
