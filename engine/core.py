@@ -136,10 +136,7 @@ class EngineCore:
 
     def append(self, sequence_id: SequenceId, token_ids: Seq[int]) -> None:
         """Add prompt tokens, each an id of the vocabulary, to an idle sequence."""
-        sequence = self._idle(sequence_id)
-        if token_ids:
-            sequence.tokens.extend(token_ids)
-            sequence.last_logits = None
+        self._scheduler.append(self._idle(sequence_id), token_ids)
 
     def truncate(self, sequence_id: SequenceId, num_tokens: int) -> None:
         """Forget an idle sequence's tokens behind the first `num_tokens`."""
@@ -204,10 +201,18 @@ class EngineCore:
     def expect_use(self, sequence_id: SequenceId, num_steps: float) -> None:
         """Say in how many steps of its holder's program a sequence is needed again.
 
-        Under pressure idle sequences lose their pages in this order, the farthest first; unknown
-        (infinity) is farther than all. It changes what is computed again, never a result.
+        Under pressure pages are evicted in the order of priority and of these steps, the farthest
+        first; unknown (infinity) is farther than all, and pages of ended sequences go before them.
+        It changes what is computed again, never a result.
         """
-        self._sequence(sequence_id).next_use = num_steps
+        self._scheduler.expect_use(self._sequence(sequence_id), num_steps)
+
+    def expect_last_use(self, sequence_id: SequenceId) -> None:
+        """Say that a sequence's tokens are not needed again after its end.
+
+        When it is closed, pages that served no other sequence are free at once; others stay cached.
+        """
+        self._scheduler.expect_last_use(self._sequence(sequence_id))
 
     def abort(self, sequence_id: SequenceId) -> None:
         """Stop a generation before the next step; the sequence is idle with the tokens it has."""

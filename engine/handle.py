@@ -72,6 +72,11 @@ class EngineSequence:
         self._require_open()
         self._thread.post(lambda core: core.expect_use(self._id, num_steps))
 
+    def expect_last_use(self) -> None:
+        """Say that the tokens are not needed after `close`; see `EngineCore.expect_last_use`."""
+        self._require_open()
+        self._thread.post(lambda core: core.expect_last_use(self._id))
+
     async def fork(self) -> EngineSequence:
         """A second sequence with the same tokens, sharing their KV copy-on-write.
 

@@ -2,20 +2,24 @@
 
 There is no prefill phase and no decode phase: a step is a number of tokens for each sequence
 (vLLM's V1 scheduler). Running sequences come first, those that decode before those that prefill;
-then waiting ones are admitted, in order of rank.
+then waiting ones are admitted.
+
+Order of admission. Priority, then the longest cached prefix (SGLang), and every step of waiting
+counts as `_AGE_BONUS` tokens of it. Of equal priority a sequence is overtaken only by those that
+come within `longest prefix / _AGE_BONUS` steps after it, so none starves. When the first in this
+order lacks pages, nobody behind it is admitted; only who waits for another's prefix steps aside.
 
 Progress. The first in rank (priority, then age) is never preempted, and a sequence that could not
-fit an empty pool is refused at submission, so the first always gets its rows: by eviction, then by
-releasing idle sequences, then by preempting the last in rank. Admission takes the rows of the whole
-prompt at once and from free, cached and idle pages only, so two prompts never preempt each other
-chunk by chunk.
-The head of the queue is not overtaken when it lacks pages, so nothing starves; only a sequence
-that waits for another's prefix steps aside.
+fit an empty pool is refused at submission, so the first always gets its rows: by eviction, in which
+the pages of idle and waiting sequences take part as what is expected to be used, then by preempting
+the last in rank. Admission takes the rows of the whole prompt at once and preempts nobody, so two
+prompts never preempt each other chunk by chunk.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from flowforge.engine.kv.cache import Reserved, RowCopy
@@ -23,13 +27,17 @@ from flowforge.engine.kv.tokens import common_prefix_len
 from flowforge.engine.sequence import Sequence, SequenceState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from flowforge.engine.kv.cache import KvCache
 
 
 # Up to this many pending tokens count as decoding: a sampled token and what a constraint forced.
 _DECODE_LEN = 16
+# Tokens of cached prefix that a step of waiting is worth.
+_AGE_BONUS = 32
+# Only so many, the first in rank, are ordered by prefix: looking prefixes up is not free.
+_MOST_ORDERED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +133,7 @@ class Scheduler:
         self._running: list[Sequence] = []
         self._waiting: list[Sequence] = []
         self._idle: dict[Sequence, None] = {}
-        self._clock = 0
+        self._num_steps = 0
         self._num_preemptions = 0
         self._num_deferrals = 0
 
@@ -144,22 +152,23 @@ class Scheduler:
         return iter(self._waiting)
 
     def add(self, sequence: Sequence) -> None:
-        """Take a sequence under care, idle."""
-        self._clock += 1
-        sequence.last_use = self._clock
+        """Take a new sequence under care, idle. It holds nothing: its expectation is placed."""
+        self._kv.expect(sequence.expectation)
         self._idle[sequence] = None
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Take `child` under care, holding the full pages of `parent`."""
+        self.add(child)
         if parent.path is not None:
             child.path = self._kv.fork(parent.path)
+            self._kv.withdraw(child.expectation)
         child.last_logits = parent.last_logits
-        self.add(child)
 
     def start(self, sequence: Sequence) -> None:
         """An idle sequence has work now."""
         assert sequence.state is SequenceState.IDLE, f"{sequence} is busy"
         del self._idle[sequence]
+        sequence.started_step = self._num_steps
         self._enqueue(sequence)
 
     def stop(self, sequence: Sequence) -> None:
@@ -171,7 +180,8 @@ class Scheduler:
         else:
             return
         sequence.state = SequenceState.IDLE
-        self.add(sequence)
+        self._set_due(sequence, is_due=False)
+        self._idle[sequence] = None
 
     def close(self, sequence: Sequence) -> None:
         """End a sequence in any state and give its pages back. Idempotent."""
@@ -180,7 +190,16 @@ class Scheduler:
         self.stop(sequence)
         del self._idle[sequence]
         self._drop_path(sequence)
+        self._kv.conclude(sequence.expectation)
         sequence.state = SequenceState.CLOSED
+
+    def append(self, sequence: Sequence, token_ids: Collection[int]) -> None:
+        """Add tokens to an idle sequence."""
+        assert sequence.state is SequenceState.IDLE, f"{sequence} is busy"
+        if token_ids:
+            sequence.tokens.extend(token_ids)
+            sequence.last_logits = None
+            self._place_anew(sequence)
 
     def truncate(self, sequence: Sequence, num_tokens: int) -> None:
         """Forget an idle sequence's tokens behind `num_tokens`; the pages stay cached."""
@@ -190,12 +209,24 @@ class Scheduler:
             sequence.last_logits = None
             if sequence.num_computed > num_tokens:
                 self._drop_path(sequence)
+            else:
+                self._place_anew(sequence)
+
+    def expect_use(self, sequence: Sequence, num_steps: float) -> None:
+        """Its holder's program needs a sequence again in so many steps."""
+        sequence.expectation.num_steps = num_steps
+        self._kv.restate(sequence.expectation)
+
+    def expect_last_use(self, sequence: Sequence) -> None:
+        """Its holder needs a sequence's tokens until its end and never again."""
+        sequence.expectation.is_last = True
 
     def plan_step(self) -> StepPlan:
         """Decide the next step and take the pages for it.
 
         The caller carries the plan out and then says `committed`, or `abandon`s it.
         """
+        self._num_steps += 1
         draft = _Draft(self._limits.max_step_tokens)
         # Decodes before prefills: a long prompt must not make running streams wait.
         order = sorted(self._running, key=lambda one: (one.num_pending > _DECODE_LEN, one.rank))
@@ -242,28 +273,54 @@ class Scheduler:
         draft.add(sequence)
 
     def _admit(self, draft: _Draft) -> None:
-        for sequence in list(self._waiting):
-            if draft.budget <= 0 or len(self._running) >= self._limits.max_running:
+        if not self._has_room(draft):
+            return
+        for sequence, known_len in self._in_order_of_admission(list(self._waiting)):
+            if not self._has_room(draft):
                 return
-            if self._waits_for_a_prefix(sequence):
+            if self._waits_for_a_prefix(sequence, known_len):
                 self._num_deferrals += 1
                 continue
-            if not self._admit_one(sequence, draft):
+            if not self._admit_one(sequence, known_len, draft):
                 return
 
-    def _admit_one(self, sequence: Sequence, draft: _Draft) -> bool:
-        limit = sequence.num_reusable
-        if sequence.num_computed > limit:
-            # Computed, but logits that are wanted are gone: those tokens are computed once more.
+    def _has_room(self, draft: _Draft) -> bool:
+        return draft.budget > 0 and len(self._running) < self._limits.max_running
+
+    def _in_order_of_admission(self, waiting: list[Sequence]) -> Iterator[tuple[Sequence, int]]:
+        """The next one first, each with the number of tokens that are cached of it."""
+
+        def place(entry: tuple[Sequence, int]) -> tuple[int, int, int]:
+            sequence, known_len = entry
+            age = self._num_steps - sequence.started_step
+            priority, arrival = sequence.rank
+            return priority, -(known_len + _AGE_BONUS * age), arrival
+
+        first = [(one, self._known_len(one)) for one in waiting[:_MOST_ORDERED]]
+        yield from sorted(first, key=place)
+        for sequence in waiting[_MOST_ORDERED:]:
+            yield sequence, self._known_len(sequence)
+
+    def _known_len(self, sequence: Sequence) -> int:
+        return self._kv.match_len(sequence.namespace, sequence.tokens, sequence.num_reusable)
+
+    def _admit_one(self, sequence: Sequence, known_len: int, draft: _Draft) -> bool:
+        path, limit = sequence.path, sequence.num_reusable
+        # Of what is computed, tokens whose logits are wanted are computed once more. And behind a
+        # partly filled page a path cannot go on along the tree.
+        if path is not None and (
+            path.num_tokens > limit or (path.tail is not None and path.num_tokens < known_len)
+        ):
             self._drop_path(sequence)
-        path = sequence.path
+            path = None
         if path is None:
             path = sequence.path = self._kv.open(sequence.namespace)
+            self._kv.withdraw(sequence.expectation)
         copy = self._kv.advance(path, sequence.tokens, limit)
         if not self._reserve(sequence, len(sequence.tokens)):
             # A copy that will not be carried out must leave no page that claims its rows.
             if copy is not None:
-                self._discard_path(sequence)
+                self._kv.discard(path)
             self._drop_path(sequence)
             return False
         if copy is not None:
@@ -281,54 +338,29 @@ class Scheduler:
             draft.add(sequence)
         return True
 
-    def _waits_for_a_prefix(self, sequence: Sequence) -> bool:
+    def _waits_for_a_prefix(self, sequence: Sequence, known_len: int) -> bool:
         """Whether a running sequence is about to compute tokens that this one needs as well.
 
         In-batch duplicates (SGLang, TensorRT-LLM): the first fills, the rest wait for it and hit.
         """
         limit = sequence.num_reusable
-        known: int | None = None
         for other in self._running:
             if other.num_pending == 0 or other.namespace != sequence.namespace:
                 continue
             shared = min(common_prefix_len(sequence.tokens, other.tokens), limit)
-            if shared <= other.num_computed:
-                continue
-            if known is None:
-                known = self._known_len(sequence, limit)
-            if shared > known:
+            if shared > max(other.num_computed, known_len):
                 return True
         return False
 
-    def _known_len(self, sequence: Sequence, limit: int) -> int:
-        if sequence.path is not None:
-            return self._kv.match_len(sequence.path, sequence.tokens, limit)
-        probe = self._kv.open(sequence.namespace)
-        try:
-            return self._kv.match_len(probe, sequence.tokens, limit)
-        finally:
-            self._kv.release(probe)
-
     def _reserve(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Get rows for the sequence; takes the paths of those that do not run if it must."""
-        assert sequence.path is not None, "rows are reserved on a path"
-        while not isinstance(self._kv.reserve(sequence.path, num_tokens), Reserved):
-            holder = self._next_to_lose_its_path(sequence)
-            if holder is None:
-                return False
-            self._drop_path(holder)
-        return True
-
-    def _next_to_lose_its_path(self, asking: Sequence) -> Sequence | None:
-        """Idle ones first, as far as known those needed last; then who waits, the newest before.
-
-        Steps to the next use as the order of eviction: KVFlow (arXiv 2507.07400).
-        """
-        idle = [one for one in self._idle if one.path is not None]
-        if idle:
-            return max(idle, key=lambda one: (one.next_use, -one.last_use))
-        waiting = (one for one in reversed(self._waiting) if one.path is not None)
-        return next((one for one in waiting if one is not asking), None)
+        """Get rows for the sequence; those that do not run hold nothing when pages are short."""
+        path = sequence.path
+        assert path is not None, "rows are reserved on a path"
+        if self._kv.num_missing(path, num_tokens) > self._kv.num_free:
+            for other in chain(self._idle, self._waiting):
+                if other is not sequence:
+                    self._drop_path(other)
+        return isinstance(self._kv.reserve(path, num_tokens), Reserved)
 
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
@@ -338,17 +370,32 @@ class Scheduler:
 
     def _enqueue(self, sequence: Sequence) -> None:
         sequence.state = SequenceState.WAITING
+        self._set_due(sequence, is_due=True)
         self._waiting.append(sequence)
         self._waiting.sort(key=lambda one: one.rank)
+
+    def _set_due(self, sequence: Sequence, *, is_due: bool) -> None:
+        expectation = sequence.expectation
+        expectation.is_due = is_due
+        if sequence.generation is not None:
+            expectation.priority = sequence.generation.request.priority
+        self._kv.restate(expectation)
 
     def _discard_path(self, sequence: Sequence) -> None:
         if sequence.path is not None:
             self._kv.discard(sequence.path)
         self._drop_path(sequence)
+        sequence.last_logits = None
 
     def _drop_path(self, sequence: Sequence) -> None:
+        """Hold nothing for a sequence any more, but let its next use count in eviction."""
         if sequence.path is not None:
             self._kv.release(sequence.path)
             sequence.path = None
-        # Logits belong to computed tokens; without the path they would skip the recomputation.
-        sequence.last_logits = None
+            self._kv.expect(sequence.expectation)
+
+    def _place_anew(self, sequence: Sequence) -> None:
+        """The tokens of a sequence have changed."""
+        if sequence.path is None:
+            self._kv.withdraw(sequence.expectation)
+            self._kv.expect(sequence.expectation)

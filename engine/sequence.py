@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from math import inf
 from typing import TYPE_CHECKING, Literal, NewType, Protocol, TypeAlias
+
+from flowforge.engine.kv.expectation import Expectation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,7 +106,7 @@ class StopCondition(Protocol):
 class GenerationRequest:
     """How a generation samples and ends. constraint and stop belong to the engine from here on.
 
-    priority: higher ones are admitted first and preempted last; equal ones in order of arrival.
+    priority: higher ones are admitted first and preempted last, and their pages are evicted last.
     """
 
     params: SamplingParams
@@ -159,10 +160,10 @@ class Generation:
 class Sequence:
     """The engine's unit of work and of holding.
 
-    tokens: prompt and output, in order; a forked or preempted sequence keeps them all. path: the KV
-    of the first `num_computed` tokens, or None when nothing is held. last_logits: float32
-    [vocab_size] behind the last token, only while all tokens are computed. next_use: steps until
-    its holder will need it again, as far as known; who is needed last loses its pages first.
+    tokens: prompt and output, in order; a forked or preempted sequence keeps them all. One list for
+    life: `expectation`, what is known of the next use, has the same. path: the KV of the first
+    `num_computed` tokens, or None when nothing is held. last_logits: float32 [vocab_size] behind
+    the last token, once that was computed. started_step: when its work came in.
     """
 
     id: SequenceId
@@ -173,12 +174,15 @@ class Sequence:
     path: KvPath | None = None
     generation: Generation | None = None
     last_logits: npt.NDArray[np.float32] | None = field(default=None, repr=False)
-    last_use: int = 0
-    next_use: float = inf
+    started_step: int = 0
+    expectation: Expectation = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.expectation = Expectation(self.namespace, self.tokens)
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Order of service: first admitted, last preempted."""
+        """Who is first here is last to be preempted, and first to be admitted, prefixes aside."""
         priority = 0 if self.generation is None else self.generation.request.priority
         return -priority, self.arrival
 

@@ -12,11 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from flowforge.engine.kv.nodes import Tail
 from flowforge.engine.kv.pool import PageId, PagePool
-from flowforge.engine.kv.prefix_tree import Namespace, Node, PrefixTree, Tail
+from flowforge.engine.kv.prefix_tree import PrefixTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from flowforge.engine.kv.expectation import Expectation
+    from flowforge.engine.kv.nodes import Node
+    from flowforge.engine.kv.prefix_tree import Namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class KvPath:
 class KvStatistics:
     """Pages: free + cached + held = total. held: private, or in the tree with a live path.
 
+    num_namespaces: those with a page, a path or an expectation.
     Counters since the start: tokens found in the tree, rows copied by partial matches, pages
     evicted, duplicate pages merged.
     """
@@ -92,6 +98,7 @@ class KvStatistics:
     pages_cached: int
     pages_held: int
     pages_peak_held: int
+    num_namespaces: int
     reused_tokens: int
     copied_tokens: int
     evicted_pages: int
@@ -125,6 +132,11 @@ class KvCache:
         return self._pool.num_free + self._tree.num_cached
 
     @property
+    def num_free(self) -> int:
+        """Pages that nobody owns."""
+        return self._pool.num_free
+
+    @property
     def num_pages(self) -> int:
         """All pages."""
         return self._pool.num_pages
@@ -135,7 +147,7 @@ class KvCache:
 
     def open(self, namespace: Namespace) -> KvPath:
         """An empty path. The caller owns it and must `release` it."""
-        path = KvPath(self._tree.root(namespace))
+        path = KvPath(self._tree.enter(namespace))
         self._paths.add(path)
         return path
 
@@ -145,18 +157,14 @@ class KvCache:
         The rows of the partly filled page come with the child's `advance`, when it is about to run.
         O(pages).
         """
-        child = KvPath(path.root)
-        self._paths.add(child)
+        child = self.open(path.root.namespace)
         for node in path.nodes:
             self._walk_to(child, node)
         return child
 
-    def match_len(self, path: KvPath, tokens: list[int], limit: int) -> int:
-        """How many tokens, from the first, `advance` would have in place. Changes nothing."""
-        start = path.num_tokens
-        if path.tail is not None:
-            return start
-        return start + self._tree.match(path.tip, tokens[start:limit], limit - start).num_tokens
+    def match_len(self, namespace: Namespace, tokens: list[int], limit: int) -> int:
+        """How many tokens, at most `limit`, a new path could `advance` over. Changes nothing."""
+        return self._tree.match(namespace, tokens, limit).num_tokens
 
     def advance(self, path: KvPath, tokens: list[int], limit: int) -> RowCopy | None:
         """Move a path along what the tree holds of `tokens`, at most to token `limit`.
@@ -168,7 +176,7 @@ class KvCache:
         if path.tail is not None or limit <= path.num_tokens:
             return None
         start = path.num_tokens
-        match = self._tree.match(path.tip, tokens[start:limit], limit - start)
+        match = self._tree.match_under(path.tip, tokens[start:limit], limit - start)
         self._give_back_reserved(path)
         for node in match.nodes:
             self._walk_to(path, node)
@@ -187,10 +195,14 @@ class KvCache:
             return None
         return self._copy_rows(path, donor, rows)
 
+    def num_missing(self, path: KvPath, num_tokens: int) -> int:
+        """Pages that a path lacks to have a row for every token up to `num_tokens`."""
+        return max(0, -(-num_tokens // self.page_size) - path.num_pages)
+
     def reserve(self, path: KvPath, num_tokens: int) -> Reserved | ShortBy:
         """Have a private row for every token up to `num_tokens` in all; evicts what is cached."""
-        num_missing = -(-num_tokens // self.page_size) - path.num_pages
-        if num_missing <= 0:
+        num_missing = self.num_missing(path, num_tokens)
+        if num_missing == 0:
             return Reserved()
         if num_missing > self.num_available:
             return ShortBy(num_missing - self.num_available)
@@ -257,6 +269,29 @@ class KvCache:
         self._give_back_reserved(path)
         self._end(path)
 
+    def expect(self, expectation: Expectation) -> None:
+        """Let a sequence that holds no path claim what is cached of its tokens.
+
+        In the order of eviction a page counts as the most that is claimed for it. What is claimed
+        is still evicted when pages are short: it holds nothing.
+        """
+        self._tree.place(expectation)
+
+    def restate(self, expectation: Expectation) -> None:
+        """An expectation's priority, steps or work have changed; its tokens must not."""
+        self._tree.restate(expectation)
+
+    def withdraw(self, expectation: Expectation) -> None:
+        """The sequence holds a path again, or its tokens change. Idempotent."""
+        self._tree.withdraw(expectation)
+
+    def conclude(self, expectation: Expectation) -> None:
+        """The sequence of a placed expectation is over.
+
+        After its holder's last use, pages that served no other sequence are free at once.
+        """
+        self._pool.release(self._tree.conclude(expectation))
+
     def drop_cached(self) -> int:
         """Evict everything that no path holds; returns the number of pages freed."""
         pages = self._tree.evict(self._tree.num_cached)
@@ -271,6 +306,7 @@ class KvCache:
             pages_cached=self._tree.num_cached,
             pages_held=self._num_held(),
             pages_peak_held=self._peak_held,
+            num_namespaces=self._tree.num_namespaces,
             reused_tokens=self._reused_tokens,
             copied_tokens=self._copied_tokens,
             evicted_pages=self._evicted_pages,
@@ -311,6 +347,7 @@ class KvCache:
         # Leaves first: a parent is pushed for eviction only when its children are.
         for node in reversed(path.nodes):
             self._tree.let_go(node)
+        self._tree.leave(path.root)
         path.nodes, path.private, path.extents, path.tail = [], [], [], None
         path.num_tokens = 0
 
@@ -336,6 +373,7 @@ class KvCache:
     def _promote(self, path: KvPath, tail: Tail) -> None:
         self._tree.detach(tail)
         node, is_new = self._tree.insert(path.tip, tuple(tail.tokens), tail.page)
+        node.may_return |= tail.may_return
         self._tree.hold(node)
         path.nodes.append(node)
         path.private.pop(0)

@@ -6,21 +6,31 @@ Edges of one page need no splits: the operation where other engines lose pages d
 a node hang tails: pages filled in part, written by one live path or kept from an ended one. A
 tail's rows can be copied into a new page, so a match is exact to the token and not to the page.
 
+Eviction takes leaves in the order of (priority, steps to the next use, last use). What is known of
+the next use are the expectations of live sequences. Each sits at one node only, the deepest of its
+tokens: what is above is no leaf before that one is gone, and then it moves up; when a deeper page
+of its tokens comes into the tree, it moves down.
+
 Sources: RadixAttention (SGLang, arXiv 2312.07104) for the tree; Pie (arXiv 2510.24051) for counts
-of live paths through a node.
+of live paths through a node; KVFlow (arXiv 2507.07400) for steps to the next use.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from flowforge.engine.kv.eviction import EvictionOrder
+from flowforge.engine.kv.expectation import UNCLAIMED
+from flowforge.engine.kv.nodes import Match, Node, Tail
 from flowforge.engine.kv.tokens import common_prefix_len
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from flowforge.engine.kv.eviction import Key
+    from flowforge.engine.kv.expectation import Expectation
+    from flowforge.engine.kv.nodes import Donor
     from flowforge.engine.kv.pool import PageId
 
 
@@ -36,72 +46,6 @@ class Namespace:
     salt: str = ""
 
 
-@dataclass(eq=False, slots=True)
-class Node:
-    """One full page in the tree. Immutable tokens and page; the counts change.
-
-    num_paths: live paths through this node. 0 means cached: it may be evicted once it is a leaf.
-    """
-
-    tokens: tuple[int, ...]
-    page: PageId | None  # None: the root of a namespace, which holds no page
-    parent: Node | None  # None: a root, or evicted
-    depth: int  # pages from the root
-    last_use: int = 0
-    num_paths: int = 0
-    children: dict[tuple[int, ...], Node] = field(default_factory=dict)
-    tails: list[Tail] = field(default_factory=list)
-
-    @property
-    def is_evictable(self) -> bool:
-        """Whether this is a page that no path runs through and nothing hangs under."""
-        return (
-            self.parent is not None and self.num_paths == 0 and not self.children and not self.tails
-        )
-
-    def donors(self) -> Iterator[Donor]:
-        """What hangs under this node and has rows to copy from."""
-        yield from self.children.values()
-        yield from self.tails
-
-
-@dataclass(eq=False, slots=True)
-class Tail:
-    """A page filled in part: the rows of `tokens` are written, fewer than a page.
-
-    is_live: one live path owns it and appends to it; else it is cached, to be adopted or evicted.
-    """
-
-    tokens: list[int]
-    page: PageId
-    parent: Node
-    last_use: int = 0
-    is_live: bool = True
-    is_evicted: bool = False
-
-    @property
-    def is_evictable(self) -> bool:
-        """Whether no live path writes here."""
-        return not self.is_live and not self.is_evicted
-
-
-Donor: TypeAlias = Node | Tail
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """What the tree holds of some tokens.
-
-    nodes: full pages to walk, in order. donor, num_donor_tokens: a page whose first rows go on from
-    there; 0 rows when there is none. num_tokens: all that is matched, from where it started.
-    """
-
-    nodes: tuple[Node, ...]
-    donor: Donor | None
-    num_donor_tokens: int
-    num_tokens: int
-
-
 class PrefixTree:
     """Owns the shape of the tree and the order of eviction; its owner frees returned pages."""
 
@@ -110,34 +54,40 @@ class PrefixTree:
         self._roots: dict[Namespace, Node] = {}
         self._clock = 0
         self._num_cached = 0
-        # (last_use, tie-break, item); an entry is stale when the item was used since or is locked.
-        self._eviction_heap: list[tuple[int, int, Donor]] = []
-        self._num_pushed = 0
+        self._eviction: EvictionOrder[Donor] = EvictionOrder(self._key)
 
     @property
     def num_cached(self) -> int:
         """Pages in the tree that no live path holds: all of them can be evicted, leaves first."""
         return self._num_cached
 
-    def root(self, namespace: Namespace) -> Node:
-        """Where the paths of a namespace start."""
-        root = self._roots.get(namespace)
-        if root is None:
-            root = self._roots[namespace] = Node((), None, None, depth=0)
+    @property
+    def num_namespaces(self) -> int:
+        """Namespaces that have a page, a path or an expectation."""
+        return len(self._roots)
+
+    def enter(self, namespace: Namespace) -> Node:
+        """The root of a namespace, with one more path from it: `leave` it."""
+        root = self._root(namespace)
+        root.num_paths += 1
         return root
 
-    def match(self, start: Node, tokens: list[int], limit: int) -> Match:
-        """The longest known run of `tokens` under `start`, at most `limit`. Changes nothing."""
-        nodes: list[Node] = []
-        node, known = start, 0
-        while known + self.page_size <= limit:
-            child = node.children.get(tuple(tokens[known : known + self.page_size]))
-            if child is None:
-                break
-            nodes.append(child)
-            node, known = child, known + self.page_size
+    def leave(self, root: Node) -> None:
+        """Count one path less from a root."""
+        root.num_paths -= 1
+        self._prune(root)
+
+    def match(self, namespace: Namespace, tokens: list[int], limit: int) -> Match:
+        """The longest known run of `tokens`, at most `limit`. Changes nothing."""
+        root = self._roots.get(namespace)
+        return self.match_under(root, tokens, limit) if root is not None else Match((), None, 0, 0)
+
+    def match_under(self, start: Node, tokens: list[int], limit: int) -> Match:
+        """As `match`, where the tokens go on from a node. Changes nothing."""
+        nodes = self._walk(start, tokens, limit)
+        known = len(nodes) * self.page_size
         donor, num_donor = self._best_donor(
-            node, tokens[known : min(limit, known + self.page_size)]
+            nodes[-1] if nodes else start, tokens[known : min(limit, known + self.page_size)]
         )
         return Match(tuple(nodes), donor, num_donor, known + num_donor)
 
@@ -150,10 +100,12 @@ class PrefixTree:
         known = parent.children.get(tokens)
         if known is not None:
             return known, False
-        node = Node(tokens, page, parent, depth=parent.depth + 1, last_use=self._tick())
+        node = Node(tokens, page, parent, parent.depth + 1, parent.namespace, self._tick())
         parent.children[tokens] = node
         self._num_cached += 1
         self._push(node)
+        below = [one for one in parent.expectations if self._goes_on(one, parent, tokens)]
+        self._move_all(below, node)
         return node, True
 
     def hold(self, node: Node) -> None:
@@ -192,6 +144,7 @@ class PrefixTree:
         rows = tuple(tail.tokens)
         for donor in tail.parent.donors():
             if rows == tuple(donor.tokens[: len(rows)]):
+                donor.may_return |= tail.may_return
                 self._push(tail.parent)
                 return [tail.page]
         shorter = [
@@ -199,8 +152,9 @@ class PrefixTree:
             for other in tail.parent.tails
             if other.is_evictable and tuple(other.tokens) == rows[: len(other.tokens)]
         ]
-        useless = [self._drop_tail(other) for other in shorter]
+        useless = [self._drop(other) for other in shorter]
         tail.is_live = False
+        tail.may_return |= any(other.may_return for other in shorter)
         tail.last_use = self._tick()
         tail.parent.tails.append(tail)
         self._num_cached += 1
@@ -219,24 +173,59 @@ class PrefixTree:
         item.last_use = self._tick()
         self._push(item)
 
-    def evict(self, count: int, *, keep: Donor | None = None) -> list[PageId]:
-        """Drop cached pages, least recently used first, leaves before their parents.
+    def place(self, expectation: Expectation) -> None:
+        """Let an expectation count, from the deepest page of its tokens on. Place it but once."""
+        assert expectation.node is None, "an expectation was placed twice"
+        root = self._root(expectation.namespace)
+        nodes = self._walk(root, expectation.tokens, len(expectation.tokens))
+        self._move_all([expectation], nodes[-1] if nodes else root)
 
+    def restate(self, expectation: Expectation) -> None:
+        """Something was changed in a placed expectation, its tokens aside."""
+        if expectation.node is not None:
+            self._reorder(expectation.node)
+
+    def withdraw(self, expectation: Expectation) -> None:
+        """Let a placed expectation count no longer."""
+        node, expectation.node = expectation.node, None
+        if node is not None:
+            del node.expectations[expectation]
+            self._reorder(node)
+
+    def conclude(self, expectation: Expectation) -> list[PageId]:
+        """Withdraw a placed expectation for good: its sequence has ended.
+
+        Where its holder said that it was the last use, the leaves of its tokens that served nobody
+        else are dropped: their pages are returned for the caller to free. Else all of its pages are
+        marked as what may be needed again.
+        """
+        node = expectation.node
+        assert node is not None, "only a placed expectation is concluded"
+        tails = [tail for tail in node.tails if self._goes_on(expectation, node, tail.tokens)]
+        self.withdraw(expectation)
+        if expectation.is_last:
+            return self._drop_unneeded(node, tails)
+        for tail in tails:
+            tail.may_return = True
+        # Above a marked page all are marked.
+        while node.parent is not None and not node.may_return:
+            node.may_return = True
+            node = node.parent
+        return []
+
+    def evict(self, count: int, *, keep: Donor | None = None) -> list[PageId]:
+        """Drop cached pages, leaves before their parents, those of the least worth first.
+
+        The order: pages that no live sequence expects to use, by last use; then by the priority of
+        who does, lowest first, by its steps to the next use, farthest first, and by last use.
         Returns `count` pages, or all there are if fewer; the caller frees them. `keep` stays.
         """
         pages: list[PageId] = []
-        kept: list[tuple[int, int, Donor]] = []
-        while len(pages) < count and self._eviction_heap:
-            entry = heappop(self._eviction_heap)
-            last_use, _, item = entry
-            if not item.is_evictable or item.last_use != last_use:
-                continue
-            if item is keep:
-                kept.append(entry)
-                continue
-            pages.append(self._drop_tail(item) if isinstance(item, Tail) else self._drop_node(item))
-        for entry in kept:
-            heappush(self._eviction_heap, entry)
+        while len(pages) < count:
+            item = self._eviction.take(keep=keep)
+            if item is None:
+                break
+            pages.append(self._drop(item))
         return pages
 
     def nodes(self) -> Iterator[Node]:
@@ -257,22 +246,55 @@ class PrefixTree:
 
     def check_invariants(self) -> None:
         """AssertionError on a broken shape, a wrong count or an evictable page out of sight."""
-        in_heap = {(use, id(item)) for use, _, item in self._eviction_heap}
         num_cached = 0
         for node in self.nodes():
             assert len(node.tokens) == self.page_size, "a node does not hold one full page"
             assert node.parent is not None, "a page without a parent"
             assert node.parent.children.get(node.tokens) is node, "a node is not under its own key"
-            through_children = sum(child.num_paths for child in node.children.values())
-            assert node.num_paths >= through_children, "a path runs through a child alone"
             num_cached += node.num_paths == 0
-            assert not node.is_evictable or (node.last_use, id(node)) in in_heap, "leaf lost"
         for tail in self.tails():
             assert 0 < len(tail.tokens) < self.page_size, "a tail is empty or full"
             assert not tail.is_evicted, "an evicted tail is still attached"
             num_cached += not tail.is_live
-            assert tail.is_live or (tail.last_use, id(tail)) in in_heap, "tail lost"
+        for node in [*self._roots.values(), *self.nodes()]:
+            through_children = sum(child.num_paths for child in node.children.values())
+            assert node.num_paths >= through_children, "a path runs through a child alone"
+            for expectation in node.expectations:
+                deepest = self._walk(node, expectation.tokens[node.depth * self.page_size :])
+                assert expectation.node is node, "an expectation is elsewhere"
+                assert not deepest, "an expectation does not sit at its deepest page"
         assert num_cached == self._num_cached, f"cached: {num_cached} != {self._num_cached}"
+        in_order = self._eviction.holds()
+        items: list[Donor] = [*self.nodes(), *self.tails()]
+        for item in items:
+            key = self._key(item)
+            assert key is None or (key, id(item)) in in_order, "an evictable page is lost"
+            above = item.parent
+            is_marked = above is None or above.page is None or above.may_return
+            assert is_marked or not item.may_return, "a mark ends below the first page"
+        assert not any(_is_empty(root) for root in self._roots.values()), "an empty root is kept"
+
+    def _root(self, namespace: Namespace) -> Node:
+        root = self._roots.get(namespace)
+        if root is None:
+            root = self._roots[namespace] = Node((), None, None, 0, namespace)
+        return root
+
+    def _prune(self, node: Node) -> None:
+        if node.page is None and _is_empty(node):
+            self._roots.pop(node.namespace, None)
+
+    def _walk(self, node: Node, tokens: list[int], limit: int | None = None) -> list[Node]:
+        """The full pages of `tokens`, at most to token `limit`, under a node."""
+        nodes: list[Node] = []
+        size = self.page_size
+        for start in range(0, (len(tokens) if limit is None else limit) - size + 1, size):
+            child = node.children.get(tuple(tokens[start : start + size]))
+            if child is None:
+                break
+            nodes.append(child)
+            node = child
+        return nodes
 
     def _best_donor(self, node: Node, tokens: list[int]) -> tuple[Donor | None, int]:
         best: Donor | None = None
@@ -287,37 +309,79 @@ class PrefixTree:
                 best, best_len = donor, shared
         return best, best_len
 
-    def _drop_node(self, node: Node) -> PageId:
-        assert node.parent is not None and node.page is not None
-        del node.parent.children[node.tokens]
+    def _drop(self, item: Donor) -> PageId:
+        parent, page = item.parent, item.page
+        assert parent is not None and page is not None, "a root or an evicted node is not dropped"
+        if isinstance(item, Tail):
+            parent.tails.remove(item)
+            item.is_evicted = True
+        else:
+            del parent.children[item.tokens]
+            item.parent = None
+            self._move_all(list(item.expectations), parent)
         self._num_cached -= 1
-        self._push(node.parent)
-        node.parent = None
-        return node.page
+        self._push(parent)
+        self._prune(parent)
+        return page
 
-    def _drop_tail(self, tail: Tail) -> PageId:
-        tail.parent.tails.remove(tail)
-        tail.is_evicted = True
-        self._num_cached -= 1
-        self._push(tail.parent)
-        return tail.page
+    def _drop_unneeded(self, tip: Node, tails: list[Tail]) -> list[PageId]:
+        """Drop the tails, then the tip and what is above it, as far as nobody will need them."""
+        pages = [self._drop(tail) for tail in tails if self._is_unneeded(tail)]
+        node = tip
+        while node.parent is not None and self._is_unneeded(node):
+            parent = node.parent
+            pages.append(self._drop(node))
+            node = parent
+        return pages
+
+    def _move_all(self, expectations: list[Expectation], node: Node) -> None:
+        """Let expectations sit at a node from now on."""
+        changed = {node: None} if expectations else {}
+        for expectation in expectations:
+            if expectation.node is not None:
+                changed[expectation.node] = None
+                del expectation.node.expectations[expectation]
+            expectation.node = node
+            node.expectations[expectation] = None
+        for one in changed:
+            self._reorder(one)
+
+    def _goes_on(self, expectation: Expectation, node: Node, tokens: Sequence[int]) -> bool:
+        """Whether the tokens behind a node, which the expectation's lead to, are its next ones."""
+        start = node.depth * self.page_size
+        return expectation.tokens[start : start + len(tokens)] == list(tokens)
+
+    def _claims(self, item: Donor) -> list[Expectation]:
+        """Who expects to use a leaf of the tree."""
+        if isinstance(item, Node):
+            return list(item.expectations)
+        parent = item.parent
+        return [one for one in parent.expectations if self._goes_on(one, parent, item.tokens)]
+
+    def _key(self, item: Donor) -> Key | None:
+        """An item's place in the order of eviction; None while it may not be evicted."""
+        if not item.is_evictable:
+            return None
+        worth = max((one.worth for one in self._claims(item)), default=UNCLAIMED)
+        return *worth, item.last_use
+
+    def _is_unneeded(self, item: Donor) -> bool:
+        return item.is_evictable and not item.may_return and not self._claims(item)
+
+    def _reorder(self, node: Node) -> None:
+        """Something changed at a node: it, and what hangs under it in part, is placed anew."""
+        self._push(node)
+        for tail in node.tails:
+            self._push(tail)
+        self._prune(node)
 
     def _push(self, item: Donor) -> None:
-        if item.is_evictable:
-            self._num_pushed += 1
-            heappush(self._eviction_heap, (item.last_use, self._num_pushed, item))
-            if len(self._eviction_heap) > 64 + 4 * self._num_cached:
-                self._drop_stale_entries()
-
-    def _drop_stale_entries(self) -> None:
-        fresh = {
-            id(entry[2]): entry
-            for entry in self._eviction_heap
-            if entry[2].is_evictable and entry[2].last_use == entry[0]
-        }
-        self._eviction_heap = list(fresh.values())
-        heapify(self._eviction_heap)
+        self._eviction.add(item, self._num_cached)
 
     def _tick(self) -> int:
         self._clock += 1
         return self._clock
+
+
+def _is_empty(root: Node) -> bool:
+    return not (root.num_paths or root.children or root.tails or root.expectations)

@@ -60,7 +60,7 @@ class KvCacheMachine(RuleBasedStateMachine):
             return
         wanted = branch.tokens + more
         limit = len(wanted) - keep
-        expected = self.kv.match_len(branch.path, wanted, limit)
+        expected = self.kv.match_len(branch.namespace, wanted, limit)
         copy = self.kv.advance(branch.path, wanted, limit)
         self._carry_out(copy)
         reached = branch.path.num_tokens

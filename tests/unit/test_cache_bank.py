@@ -89,7 +89,7 @@ def test_texts_that_part_inside_a_page_own_a_page_each() -> None:
 
     kv.check_invariants()
     assert 1 == kv.statistics().pages_held
-    assert 3 == kv.match_len(kv.open(Namespace()), [1, 2, 3, 9], 3)
+    assert 3 == kv.match_len(Namespace(), [1, 2, 3, 9], 3)
 
 
 def test_what_is_free_cached_and_held_is_the_pool_after_every_operation() -> None:
