@@ -45,7 +45,7 @@ def check_program(
         enclosing={},
         types=types,
         tools=parse_tools(root.entry("tools"), types, report),
-        defaults=parse_defaults(root.entry("defaults"), report),
+        defaults=parse_defaults(root.entry("defaults"), subflows.folder, report),
         subflows=subflows,
         parse_steps=parse_steps,
         parse_step=parse_step,
@@ -58,8 +58,8 @@ def check_program(
     names = Names({}, Names({"inputs": Binding("inputs", type_of_inputs(inputs))}))
     steps = resolve_steps(drafts, names, context)
     outputs = _outputs_of(root.entry("outputs"), names, context)
-    file = report.source.file
-    return Program(name, file, inputs, steps, outputs, context.tools, types.schemas)
+    file, model = report.source.file, context.defaults.model
+    return Program(name, file, inputs, steps, outputs, context.tools, types.schemas, model)
 
 
 def _check_version(root: MappingNode, report: Report) -> None:

@@ -72,6 +72,7 @@ CODES: Mapping[str, str] = {
     "WF136": "samples without a word on which one counts, or such a word without samples",
     "WF137": "'after' names something that is no step in scope",
     "WF138": "an answer for a timeout that does not fit",
+    "WF139": "a step asks for another model than that of the conversation it continues",
     # What a program that can run probably does not mean; all are warnings.
     "WF150": "a carried value that nothing reads (warning)",
     "WF151": "two steps that write, in no order (warning)",
@@ -131,6 +132,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF520": "an input is not written as NAME=VALUE",
     "WF521": "a script has no answer for a step",
     "WF522": "a script's answers for a step are used up",
+    "WF523": "a script's answer does not score a text that it is asked about",
     "WF524": "an unknown backend",
     "WF525": "a script of answers that cannot be read",
     "WF526": "a file of answers that cannot be read",

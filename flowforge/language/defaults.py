@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from flowforge.language.common_keys import parse_retry
 from flowforge.language.durations import duration_of
-from flowforge.language.fields import check_keys, mapping_of, text_of
+from flowforge.language.fields import check_keys, mapping_of
 from flowforge.language.gen_options import SAMPLING_KEYS, UNBUILT_SAMPLING_KEYS, sampling_of
+from flowforge.language.models import model_of_entry
 from flowforge.language.yaml_nodes import MappingNode
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from flowforge.language.program import Retry
     from flowforge.language.scope import Report
     from flowforge.language.yaml_nodes import Entry
@@ -22,7 +25,10 @@ _FORM = "write defaults: { gen: { temperature: 0 } }"
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """gen, model: for `gen` steps. retry, timeout_s: for `gen`, `call` and `run` steps."""
+    """gen: for `gen` steps. model: on which those run that name none.
+
+    retry, timeout_s: for `gen`, `call` and `run` steps.
+    """
 
     gen: tuple[Entry, ...] = ()
     retry: Retry | None = None
@@ -36,7 +42,7 @@ class Defaults:
         return MappingNode(own.span, (*own.entries, *others))
 
 
-def parse_defaults(entry: Entry | None, report: Report) -> Defaults:
+def parse_defaults(entry: Entry | None, folder: Path | None, report: Report) -> Defaults:
     """Read `defaults:`; what is broken is reported and left out."""
     mapping = None if entry is None else mapping_of(entry, report, _FORM)
     if mapping is None:
@@ -47,12 +53,11 @@ def parse_defaults(entry: Entry | None, report: Report) -> Defaults:
     if options is not None:
         check_keys(options, SAMPLING_KEYS, UNBUILT_SAMPLING_KEYS, "'gen' in 'defaults'", report)
         sampling_of(options, report)
-    model = mapping.entry("model")
     return Defaults(
         ()
         if options is None
         else tuple(one for one in options.entries if one.key in SAMPLING_KEYS),
         parse_retry(mapping.entry("retry"), report),
         duration_of(mapping.entry("timeout"), report),
-        None if model is None else text_of(model, report),
+        model_of_entry(mapping.entry("model"), folder, report),
     )

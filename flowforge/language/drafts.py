@@ -103,6 +103,15 @@ class Context:
     resolve_steps: Callable[[Mapping[str, StepDraft], Names, Context], dict[str, Step]]
     is_trial: bool = False
 
+    @property
+    def model_of_silent_steps(self) -> str | None:
+        """The model of steps that name none.
+
+        The default of the outermost file is the run's own model, which the run may overrule; that
+        of a workflow it runs stands as it is written.
+        """
+        return self.defaults.model if len(self.subflows.chain) > 1 else None
+
     def for_trial(self) -> Context:
         """The same with a report of its own."""
         return replace(self, report=Report(self.source), is_trial=True)

@@ -9,6 +9,7 @@ from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.fields import check_keys, integer_of, place_of, template_of, text_of
 from flowforge.language.gen_options import AnswerForm, form_of, options_of, sampling_of
 from flowforge.language.joins import BestDraft, names_of_join
+from flowforge.language.models import model_of_entry
 from flowforge.language.program import All, Gen, Vote
 from flowforge.language.turns import TurnsDraft, parse_turns
 from flowforge.language.types import NULL, Array, join_types
@@ -48,7 +49,7 @@ class GenDraft:
     form: AnswerForm
     n: int
     pick: PickDraft
-    model: str | None
+    model: tuple[str, Span] | None
 
     @property
     def has_conversation(self) -> bool:
@@ -88,11 +89,27 @@ class GenDraft:
             prefill=prefill,
             n=self.n,
             pick=_resolve_pick(self.pick, type_, names, context),
-            model=self.model,
+            model=self._model(names, context),
         )
         if self.n > 1 and isinstance(self.pick, All):
             type_ = Array(type_)
         return verb, join_types((type_, NULL)) if may_be_skipped else type_
+
+    def _model(self, names: Names, context: Context) -> str | None:
+        """The model it runs on: that of the conversation it continues, if it continues one."""
+        source = None if self.from_step is None else names.find(self.from_step[0])
+        if source is None or not source.has_conversation:
+            return context.model_of_silent_steps if self.model is None else self.model[0]
+        if self.model is not None and self.model[0] != source.model:
+            assert self.from_step is not None
+            runs_on = "the run's own model" if source.model is None else repr(source.model)
+            message = (
+                f"step {self.name!r} continues {self.from_step[0]!r}, which runs on {runs_on}, "
+                f"and asks for {self.model[0]!r}"
+            )
+            help = "a fork cannot change its model: leave 'model' out, or pass the text with ${ … }"
+            context.report.error("WF139", message, self.model[1], help)
+        return source.model
 
 
 def parse_gen(name: str, step: MappingNode, context: Context) -> GenDraft:
@@ -117,7 +134,8 @@ def parse_gen(name: str, step: MappingNode, context: Context) -> GenDraft:
     if prefill is not None and not form.is_free:
         message = "'prefill' begins free text, and this answer has a form"
         report.error("WF133", message, prefill.key_span, "remove it, or the form")
-    model = step.entry("model")
+    model_entry = step.entry("model")
+    model = model_of_entry(model_entry, context.subflows.folder, report)
     return GenDraft(
         name,
         None if from_entry is None else _from_of(from_entry, report),
@@ -129,7 +147,7 @@ def parse_gen(name: str, step: MappingNode, context: Context) -> GenDraft:
         form,
         n,
         pick,
-        context.defaults.model if model is None else text_of(model, report),
+        None if model is None or model_entry is None else (model, model_entry.value.span),
     )
 
 

@@ -137,6 +137,8 @@ class Gen:
     turns: what is said before `user`; an expression gives a list of objects, each with the texts
     `user`, `assistant` or both, in this order.
     prefill: how the answer begins; part of the value.
+    model: the one that writes, None for the run's own; a step that continues another has the model
+    of that one.
     n, pick: that many samples of one prompt, each a fork, joined by `pick`; a step that picks `All`
     has no conversation to continue, the others have that of the sample picked.
     """
@@ -365,7 +367,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A whole workflow. types: named JSON Schemas, already written out wherever they are used."""
+    """A whole workflow. types: named JSON Schemas, already written out wherever they are used.
+
+    model: what the file's defaults say of the run's own model, which the run may overrule.
+    """
 
     name: str
     file: str
@@ -376,3 +381,4 @@ class Program:
     types: Mapping[str, Mapping[str, JsonValue]] = field(
         default_factory=dict[str, "Mapping[str, JsonValue]"]
     )
+    model: str | None = None

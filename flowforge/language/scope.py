@@ -19,12 +19,14 @@ class Binding:
     """What a name stands for. has_conversation: whether `from` may continue it.
 
     may_lack_conversation: a step that may be skipped or caught leaves nothing to continue then.
+    model: on which the conversation is, None for the run's own.
     """
 
     kind: BindingKind
     type: Type
     has_conversation: bool = False
     may_lack_conversation: bool = False
+    model: str | None = None
 
 
 @dataclass(slots=True)

@@ -119,6 +119,7 @@ def resolve_steps(
             resolved[name] = step
             names.own[name].type = ANY if name in stuck else step.type
             names.own[name].may_lack_conversation = _may_lack_conversation(step, names)
+            names.own[name].model = step.verb.model if isinstance(step.verb, Gen) else None
     return {name: resolved[name] for name in drafts if name in resolved}
 
 

@@ -245,17 +245,19 @@ def test_defaults_hold_where_a_step_is_silent() -> None:
         "flowforge: 1\nname: t\ndefaults: { gen: { temperature: 0, max_tokens: 9 }, retry: 2, "
         "timeout: 5s, model: small }\n"
     )
-    steps = program(
+    whole = program(
         "  a: { user: hi, gen: }\n"
         "  b: { user: hi, gen: { temperature: 1 }, retry: 1, timeout: 1s, model: large }\n"
         "  c: { set: 1 }\n",
         head,
-    ).steps
+    )
+    steps = whole.steps
     a, b, c = steps["a"], steps["b"], steps["c"]
 
     assert isinstance(a.verb, Gen)
     assert isinstance(b.verb, Gen)
-    assert (0.0, 9, "small") == (
+    assert "small" == whole.model
+    assert (0.0, 9, None) == (
         a.verb.sampling.temperature,
         a.verb.sampling.max_tokens,
         a.verb.model,
