@@ -219,6 +219,16 @@ class EngineCore:
         sequence = self._sequence(sequence_id)
         self._scheduler.stop(sequence)
         sequence.generation = None
+        return usage
+
+    def preempt(self, sequence_id: SequenceId) -> None:
+        """Let a running sequence wait and resume, as when pages are short; others are left alone.
+
+        It changes what is computed again, never a result.
+        """
+        sequence = self._sequence(sequence_id)
+        if sequence.state is SequenceState.RUNNING:
+            self._scheduler.preempt(sequence)
 
     def close(self, sequence_id: SequenceId) -> None:
         """End a sequence in any state. Idempotent; an unknown id was closed before."""

@@ -221,6 +221,14 @@ class Scheduler:
         """Its holder needs a sequence's tokens until its end and never again."""
         sequence.expectation.is_last = True
 
+    def preempt(self, sequence: Sequence) -> None:
+        """Take a running sequence's pages; it waits and resumes from what is still cached then."""
+        assert sequence.state is SequenceState.RUNNING, f"{sequence} does not run"
+        self._running.remove(sequence)
+        self._drop_path(sequence)
+        self._num_preemptions += 1
+        self._enqueue(sequence)
+
     def plan_step(self) -> StepPlan:
         """Decide the next step and take the pages for it.
 
@@ -267,7 +275,7 @@ class Scheduler:
         while not self._reserve(sequence, stop):
             last = self._running[-1]
             draft.remove(last)
-            self._preempt(last)
+            self.preempt(last)
             if last is sequence:
                 return
         draft.add(sequence)
@@ -361,12 +369,6 @@ class Scheduler:
                 if other is not sequence:
                     self._drop_path(other)
         return isinstance(self._kv.reserve(path, num_tokens), Reserved)
-
-    def _preempt(self, sequence: Sequence) -> None:
-        self._running.remove(sequence)
-        self._drop_path(sequence)
-        self._num_preemptions += 1
-        self._enqueue(sequence)
 
     def _enqueue(self, sequence: Sequence) -> None:
         sequence.state = SequenceState.WAITING

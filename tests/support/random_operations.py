@@ -1,8 +1,8 @@
 """Random operations on the engine core, with everything checked after each.
 
-Opens, prompts, generates, forks, aborts, truncates and closes sequences of few token ids in a pool
-that is far too small, over `history_model`, which fails at the first row that is not of its
-reader's own text.
+Opens, prompts, duplicates, generates, forks, saves, restores, preempts, aborts, truncates and closes
+sequences of few token ids, says when they are needed again, and evicts, in a pool that is far too
+small, over `history_model`, which fails at the first row that is not of its reader's own text.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass
+from math import inf
 
 from history_model import Updates, history_core, right_output
 
@@ -61,13 +62,15 @@ class Driver:
             num_pages=NUM_PAGES, page_size=PAGE_SIZE, max_step_tokens=9, max_running=5
         )
         self.live: list[Known] = []
+        self.saved: dict[str, Known] = {}
         self.counts: Counter[str] = Counter()
         self._last_id = 0
 
     def run(self, num_operations: int) -> None:
         """Do that many operations, then end everything and look for what is still held."""
         operations = [self.open, self.fork, self.generate, self.append, self.abort]
-        operations += [self.truncate, self.close, self.step, self.step, self.step]
+        operations += [self.truncate, self.close, self.duplicate, self.save, self.restore]
+        operations += [self.preempt, self.expect, self.evict, *[self.step] * 5]
         for _ in range(num_operations):
             operation = self.random.choice(operations)
             operation()
@@ -79,7 +82,12 @@ class Driver:
         for known in list(self.live):
             self._check(known)
             self.core.close(known.id)
+        for saved in self.saved.values():
+            self.core.close(saved.id)
+        self.core.check_invariants()
         assert self.kv.statistics().pages_held == 0, "pages are held after the end"
+        self.kv.drop_cached()
+        assert self.kv.statistics().num_namespaces == 0, "an empty namespace is kept"
 
     def open(self) -> None:
         """A new sequence with a short prompt."""
@@ -94,6 +102,55 @@ class Driver:
         if parent is not None and len(self.live) < MOST_SEQUENCES:
             child = self._known([*parent.tokens, *parent.output])
             assert self.core.fork(parent.id, child.id) == child.tokens
+
+    def duplicate(self) -> None:
+        """A new sequence with the tokens of another, for both to compute at once."""
+        other = self._any()
+        if other is not None and len(self.live) < MOST_SEQUENCES:
+            known = self._known([*other.tokens])
+            self.core.open(known.id, Namespace(salt=self.random.choice(SALTS)))
+            self.core.append(known.id, known.tokens)
+
+    def save(self) -> None:
+        """Keep a fork under a name, in place of what the name stood for."""
+        parent, name = self._any(), self.random.choice("ab")
+        if parent is None:
+            return
+        saved = self._known([*parent.tokens, *parent.output])
+        self.live.remove(saved)
+        assert self.core.fork(parent.id, saved.id) == saved.tokens
+        previous = self.saved.pop(name, None)
+        if previous is not None:
+            self.core.close(previous.id)
+        self.saved[name] = saved
+
+    def restore(self) -> None:
+        """A new sequence that goes on from a saved one."""
+        saved = self.saved.get(self.random.choice("ab"))
+        if saved is not None and len(self.live) < MOST_SEQUENCES:
+            child = self._known([*saved.tokens])
+            assert self.core.fork(saved.id, child.id) == child.tokens
+
+    def preempt(self) -> None:
+        """Let a sequence wait again, if it runs."""
+        known = self._any()
+        if known is not None:
+            self.core.preempt(known.id)
+
+    def expect(self) -> None:
+        """Say when a sequence is needed again, or that it is not."""
+        known = self._any()
+        if known is None:
+            return
+        if self.random.random() < 0.2:
+            self.core.expect_last_use(known.id)
+        else:
+            self.core.expect_use(known.id, self.random.choice((0, 1, 2, 9, inf)))
+
+    def evict(self) -> None:
+        """Evict all that nobody holds; seldom, or nothing would ever be hit."""
+        if self.random.random() < 0.1:
+            self.kv.drop_cached()
 
     def generate(self) -> None:
         """Generation or scoring; what cannot fit must be refused."""
