@@ -23,7 +23,8 @@ model = click.option(
     "--model",
     "-m",
     metavar="DIR|GGUF|HF_ID",
-    help="A model directory, GGUF file or Hugging Face id; without it the default model.",
+    help="A model directory, GGUF file or Hugging Face id; without it the model under the file's "
+    "defaults, or the default model.",
 )
 _one_input = click.option(
     "--input",

@@ -112,7 +112,8 @@ def run(
         found = program_to_begin(file, given, answers, seed, as_json=as_json, is_quiet=is_quiet)
         if found is None:
             return ExitCode.WORKFLOW
-        begin = found
+        begin, model_of_file = found
+        model = model_of_file if model is None else model
 
     from flowforge.cli.session import Session, SessionOptions
 

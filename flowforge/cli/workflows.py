@@ -25,8 +25,10 @@ def program_to_begin(
     *,
     as_json: bool,
     is_quiet: bool,
-) -> Begin | None:
-    """The program of a workflow file; None when it has errors, which are told then.
+) -> tuple[Begin, str | None] | None:
+    """The program of a workflow file and the model that it names, if it names one.
+
+    None when it has errors, which are told then.
 
     Raises WorkflowError WF3xx for inputs that do not fit, WF530 for a question that is sure to
     come and that nobody can answer.
@@ -46,7 +48,9 @@ def program_to_begin(
         print_diagnostics(loaded.diagnostics, sys.stderr)
     values = resolve_inputs(program, given)
     require_answers(program, answers)
-    return lambda backend, asker: start(program, values, backend, seed=seed, asker=asker)
+    return (
+        lambda backend, asker: start(program, values, backend, seed=seed, asker=asker)
+    ), program.model
 
 
 def flow_to_begin(target: str, given: Mapping[str, JsonValue], seed: int | None) -> Begin:
