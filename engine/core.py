@@ -214,11 +214,18 @@ class EngineCore:
         """
         self._scheduler.expect_last_use(self._sequence(sequence_id))
 
-    def abort(self, sequence_id: SequenceId) -> None:
-        """Stop a generation before the next step; the sequence is idle with the tokens it has."""
-        sequence = self._sequence(sequence_id)
+    def abort(self, sequence_id: SequenceId) -> GenerationUsage | None:
+        """Stop a generation before the next step; the sequence is idle with the tokens it has.
+
+        Returns what the generation cost so far; None when there is none any more.
+        """
+        sequence = self._sequences.get(sequence_id)
+        if sequence is None or sequence.generation is None:
+            return None
+        usage = self._usage(sequence, sequence.generation)
         self._scheduler.stop(sequence)
         sequence.generation = None
+        return usage
         return usage
 
     def preempt(self, sequence_id: SequenceId) -> None:
@@ -347,7 +354,8 @@ class EngineCore:
                 self.model.eos_token_ids,
             )
         except Exception as error:
-            self._end(sequence, GenerationFailed(as_engine_error(error)))
+            usage = self._usage(sequence, generation)
+            self._end(sequence, GenerationFailed(as_engine_error(error), usage))
             return
         sequence.last_logits = None
         sequence.tokens += choice.token_ids
@@ -386,7 +394,7 @@ class EngineCore:
             reused_tokens=generation.reused_tokens or 0,
             prefilled_tokens=generation.prefilled_tokens,
             output_tokens=generation.num_output,
-            written_output_tokens=sequence.num_computed - generation.prompt_len,
+            written_output_tokens=max(0, sequence.num_computed - generation.prompt_len),
             ttft_s=first - generation.submitted_at_s,
             total_s=now - generation.submitted_at_s,
         )
@@ -416,7 +424,8 @@ class EngineCore:
         for sequence in sequences:
             if sequence.generation is not None:
                 generation, sequence.generation = sequence.generation, None
-                generation.sink.put(GenerationFailed(failure))
+                usage = self._usage(sequence, generation)
+                generation.sink.put(GenerationFailed(failure, usage))
 
     def _does_not_fit(self, prompt_len: int, max_tokens: int | None) -> EngineError:
         context = self.model.max_context_len

@@ -31,6 +31,7 @@ class EngineSequence:
     """A handle on one sequence of an engine. Used by one task at a time; `close` it when done.
 
     tokens: prompt and output, in order. The handle's own: read it, change it through the methods.
+    cut_usage: what the last generation cost if it was stopped early or failed; else None.
     """
 
     def __init__(self, thread: EngineThread, sequence_id: SequenceId, tokens: list[int]) -> None:
@@ -39,6 +40,7 @@ class EngineSequence:
         self._is_closed = False
         self._is_generating = False
         self.tokens = tokens
+        self.cut_usage: GenerationUsage | None = None
 
     def __repr__(self) -> str:
         return f"EngineSequence({self._id} tokens={len(self.tokens)})"
@@ -116,28 +118,6 @@ class EngineSequence:
         self.tokens[before:] = added
         return finished.scored
 
-    async def score_continuations(
-        self, continuations: Sequence[Sequence[int]]
-    ) -> list[tuple[TokenLogprobs, ...]]:
-        """How likely each of these continuations is, all in one batch over the shared prefix.
-
-        The sequence itself is computed, and unchanged. Raises as `score` does.
-        """
-        await self.prefill()
-        scored: list[tuple[TokenLogprobs, ...]] = [()] * len(continuations)
-
-        async def score_one(place: int) -> None:
-            child = await self.fork()
-            try:
-                scored[place] = await child.score(continuations[place])
-            finally:
-                await child.close()
-
-        async with anyio.create_task_group() as tasks:
-            for place in range(len(continuations)):
-                tasks.start_soon(score_one, place)
-        return scored
-
     def generate(
         self, request: GenerationRequest
     ) -> AsyncGenerator[TokensArrived | GenerationFinished]:
@@ -173,23 +153,35 @@ class EngineSequence:
 
         self._thread.post(command)
         self._is_generating = True
+        self.cut_usage = None
         is_over = False
         try:
             while not is_over:
                 for update in await updates.take():
                     is_over = isinstance(update, GenerationFinished | GenerationFailed)
                     if isinstance(update, GenerationFailed):
+                        self.cut_usage = update.usage
                         raise update.error
                     if isinstance(update, TokensArrived):
                         self.tokens += update.token_ids
                     yield update
         finally:
-            self._is_generating = False
             if not is_over and not self._is_closed and self._thread.is_running:
-                self._thread.post(lambda core: core.abort(self._id))
-                # What arrived but was not handed out is not the caller's.
-                num_tokens = len(self.tokens)
-                self._thread.post(lambda core: core.truncate(self._id, num_tokens))
+                with anyio.CancelScope(shield=True):
+                    await self._abort(updates)
+            self._is_generating = False
+
+    async def _abort(self, updates: Mailbox[Update]) -> None:
+        """Stop before the next step; what arrived but was not handed out is not the caller's."""
+        usage = await self._thread.ask(lambda core: core.abort(self._id))
+        if usage is None:
+            # It came to its end while it was given up.
+            ends = [one for one in updates.take_waiting() if not isinstance(one, TokensArrived)]
+            usage = ends[0].usage if ends else None
+        self.cut_usage = usage
+        if not self._is_closed and self._thread.is_running:
+            num_tokens = len(self.tokens)
+            self._thread.post(lambda core: core.truncate(self._id, num_tokens))
 
     def _require_open(self) -> None:
         if self._is_closed:

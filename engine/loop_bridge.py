@@ -60,14 +60,17 @@ class Mailbox(Generic[T]):
 
     async def take(self) -> list[T]:
         """Wait for at least one item, then take all there are, in order."""
-        while True:
-            with self._lock:
-                items = list(self._items)
-                self._items.clear()
-            if items:
-                return items
+        while not (items := self.take_waiting()):
             await self._arrived.wait()
             self._arrived = anyio.Event()
+        return items
+
+    def take_waiting(self) -> list[T]:
+        """Take what there is now, in order; maybe nothing."""
+        with self._lock:
+            items = list(self._items)
+            self._items.clear()
+        return items
 
     def _wake(self) -> None:
         self._arrived.set()

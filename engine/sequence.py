@@ -75,9 +75,10 @@ class GenerationFinished:
 
 @dataclass(frozen=True, slots=True)
 class GenerationFailed:
-    """The last update of a generation that an error ended."""
+    """The last update of a generation that an error ended. usage: what it cost, if it began."""
 
     error: Exception
+    usage: GenerationUsage | None = None
 
 
 Update: TypeAlias = TokensArrived | GenerationFinished | GenerationFailed

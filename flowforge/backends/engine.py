@@ -17,11 +17,15 @@ import anyio
 from flowforge.backends.protocol import (
     BackendStatistics,
     GenerateRequest,
+    GenerationCut,
     GenerationDone,
     Sampling,
+    Score,
+    ScoringDone,
     TextDelta,
     Usage,
 )
+from flowforge.engine.continuations import score_continuations
 from flowforge.engine.loading import engine_for
 from flowforge.engine.model_store import Progress, resolve_model, silent
 from flowforge.engine.models.config import read_model_config
@@ -38,11 +42,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+    from flowforge.backends.protocol import ScoreRequest
     from flowforge.engine.config import EngineConfig
     from flowforge.engine.constraint import TokenConstraint
     from flowforge.engine.engine import Engine
     from flowforge.engine.handle import EngineSequence
     from flowforge.engine.kv.prefix_tree import Namespace
+    from flowforge.engine.sequence import GenerationUsage
     from flowforge.grammars import CompiledConstraint
 
 
@@ -185,6 +191,7 @@ class EngineConversation:
         self._backend = backend
         self._sequence = sequence
         self._history = history
+        self._cut: GenerationCut | None = None
 
     def add_user(self, text: str) -> None:
         """See `Conversation.add_user`."""
@@ -207,6 +214,7 @@ class EngineConversation:
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
         """See `Conversation.generate`."""
         started_at = time.monotonic()
+        self._cut = None
         constraint = await self._backend.constraint(request)
         before = len(self._sequence.tokens)
         self._sequence.append(self._rest_of_prompt())
@@ -235,12 +243,53 @@ class EngineConversation:
             is_whole = True
         finally:
             if not is_whole:
+                self._cut = self._cut_of(prompt_len, time.monotonic() - started_at)
                 self._sequence.truncate(before)
         assert finished is not None, "a generation ends with its usage or an error"
         if detokenizer.stopped:
             self._sequence.truncate(prompt_len + detokenizer.num_tokens)
         self._history = self._history.with_assistant(text)
         yield self._done(text, finished, prompt_len, time.monotonic() - started_at)
+
+    def take_cut(self) -> GenerationCut | None:
+        """See `Conversation.take_cut`."""
+        cut, self._cut = self._cut, None
+        return cut
+
+    async def score(self, request: ScoreRequest) -> ScoringDone:
+        """See `Conversation.score`."""
+        started_at = time.monotonic()
+        before = len(self._sequence.tokens)
+        end = self._end_of_turn()
+        continuations = [self._backend.tokenizer.encode(text) + end for text in request.texts]
+        try:
+            self._sequence.append(self._rest_of_prompt())
+            scored = await score_continuations(self._sequence, continuations)
+            prompt_ids = tuple(self._sequence.tokens)
+        finally:
+            self._sequence.truncate(before)
+        total_s = time.monotonic() - started_at
+        usage = Usage(
+            prompt_tokens=scored.usage.prompt_tokens + scored.num_computed,
+            prefilled_tokens=scored.usage.prefilled_tokens + scored.num_computed,
+            reused_tokens=scored.usage.reused_tokens,
+            ttft_s=total_s,
+            total_s=total_s,
+        )
+        scores = (
+            Score(text, sum(one.logprob for one in logprobs), len(logprobs))
+            for text, logprobs in zip(request.texts, scored.logprobs, strict=True)
+        )
+        prompts = tuple(prompt_ids + tuple(continuation) for continuation in continuations)
+        return ScoringDone(tuple(scores), usage, prompts)
+
+    def _end_of_turn(self) -> list[int]:
+        """The id by which the model ends its turn; nothing for a model that has none."""
+        tokenizer = self._backend.tokenizer
+        end_id = tokenizer.turn_end_id
+        if end_id is None:
+            end_id = min(tokenizer.eos_ids, default=None)
+        return [] if end_id is None else [end_id]
 
     def _engine_request(
         self, request: GenerateRequest, constraint: TokenConstraint | None
@@ -261,6 +310,19 @@ class EngineConversation:
         seen, waiting = history.messages[: history.num_seen], history.messages[history.num_seen :]
         return template.continuation(seen, waiting, last_token=self._sequence.tokens[-1])
 
+    def _cut_of(self, prompt_len: int, total_s: float) -> GenerationCut | None:
+        """What the generation cost that the sequence did not bring to its end."""
+        tokens, usage = self._sequence.tokens, self._sequence.cut_usage
+        if usage is None:
+            return None
+        num_known = min(prompt_len, usage.prefilled_tokens + usage.reused_tokens)
+        return GenerationCut(
+            _usage_of(usage, total_s),
+            prompt_ids=tuple(tokens[:num_known]),
+            output_ids=tuple(tokens[prompt_len:]),
+            num_written=usage.written_output_tokens,
+        )
+
     def _done(
         self, text: str, finished: GenerationFinished, prompt_len: int, total_s: float
     ) -> GenerationDone:
@@ -268,18 +330,23 @@ class EngineConversation:
         return GenerationDone(
             text=text,
             finish_reason=finished.reason,
-            usage=Usage(
-                prompt_tokens=usage.prompt_tokens,
-                prefilled_tokens=usage.prefilled_tokens,
-                reused_tokens=usage.reused_tokens,
-                generated_tokens=usage.output_tokens,
-                ttft_s=total_s - usage.total_s + usage.ttft_s,
-                total_s=total_s,
-            ),
+            usage=_usage_of(usage, total_s),
             prompt_ids=tuple(tokens[:prompt_len]),
             output_ids=tuple(tokens[prompt_len:]),
             num_written=usage.written_output_tokens,
         )
+
+
+def _usage_of(usage: GenerationUsage, total_s: float) -> Usage:
+    """A generation's usage beside what came before it here, as compiling its constraint."""
+    return Usage(
+        prompt_tokens=usage.prompt_tokens,
+        prefilled_tokens=usage.prefilled_tokens,
+        reused_tokens=usage.reused_tokens,
+        generated_tokens=usage.output_tokens,
+        ttft_s=total_s - usage.total_s + usage.ttft_s,
+        total_s=total_s,
+    )
 
 
 class _StopStrings:

@@ -1,7 +1,8 @@
 """The one shape of everything a step's tokens can come from.
 
-A `Backend` opens conversations; a `Conversation` is a prefix that can be forked, continued and
-generated from. The engine, remote servers and the scripted backend of tests all have this shape.
+A `Backend` opens conversations; a `Conversation` is a prefix that can be forked, continued,
+generated from and scored on. The engine, remote servers and the scripted backend of tests all have
+this shape.
 """
 
 from __future__ import annotations
@@ -95,6 +96,64 @@ class GenerationDone:
     num_written: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class GenerationCut:
+    """What a generation cost that was stopped or failed before its end.
+
+    usage: tokens generated so far count, also those that nobody was handed. prompt_ids: as many of
+    the prompt's tokens as were computed or reused; output_ids, num_written: as in GenerationDone.
+    """
+
+    usage: Usage
+    prompt_ids: tuple[int, ...] | None = None
+    output_ids: tuple[int, ...] | None = None
+    num_written: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """Texts to weigh as the next assistant turn; at least one, none of them twice.
+
+    priority, label: as for GenerateRequest.
+    """
+
+    texts: tuple[str, ...]
+    priority: int = 0
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How likely the model found a text as its whole turn.
+
+    logprob: natural logarithm of the probability that it writes exactly this and ends there.
+    num_tokens: of the text, its end included.
+    """
+
+    text: str
+    logprob: float
+    num_tokens: int
+
+    @property
+    def mean_logprob(self) -> float:
+        """The logarithm a token, by which texts of different lengths compare."""
+        return self.logprob / self.num_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringDone:
+    """scores: one a text, in their order.
+
+    usage: prompt_tokens counts the prompt and each distinct token of the texts behind it; nothing
+    is generated. prompts: the exact tokens of the prompt with each text, where the backend knows
+    them; else None.
+    """
+
+    scores: tuple[Score, ...]
+    usage: Usage
+    prompts: tuple[tuple[int, ...], ...] | None = None
+
+
 class Conversation(Protocol):
     """A prefix held by a backend. One owner; `close` gives its memory back and is idempotent."""
 
@@ -114,6 +173,14 @@ class Conversation(Protocol):
         Closing the generator (`aclose`) early cancels the generation and leaves the conversation
         as it was; so does cancelling the task that awaits its next item.
         """
+        ...
+
+    def take_cut(self) -> GenerationCut | None:
+        """What the last generation cost if it did not come to its end; told once."""
+        ...
+
+    async def score(self, request: ScoreRequest) -> ScoringDone:
+        """Say how likely the model would write each of some texts next; nothing joins."""
         ...
 
     async def fork(self) -> Conversation:

@@ -4,12 +4,14 @@
 
 A request is answered by its label, the step path, as `labels.matching_key` says: the exact key
 first, then the first that matches with `*` for any run of characters; later tries and samples also
-go by the path of their step. A list of answers is used up one by one. Tokens are words; prompts
-are counted as a backend with a perfect prefix cache would count them.
+go by the path of their step. A list of answers is used up one by one. Scores are answered by the
+text that is certain, or by a JSON object of texts to logarithms. Tokens are words; prompts are
+counted as a backend with a perfect prefix cache would count them.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,7 +24,10 @@ from flowforge.backends.prefix_trie import PrefixTrie
 from flowforge.backends.protocol import (
     BackendStatistics,
     Conversation,
+    GenerationCut,
     GenerationDone,
+    Score,
+    ScoringDone,
     TextDelta,
     Usage,
 )
@@ -31,9 +36,11 @@ from flowforge.errors import InternalError, WorkflowError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from flowforge.backends.protocol import FinishReason, GenerateRequest
+    from flowforge.backends.protocol import FinishReason, GenerateRequest, ScoreRequest
 
 _TOKEN = re.compile(r"\S+\s*|\s+")
+_UNLIKELY = -100.0
+"""The logarithm of a text that is not the one that a script says is certain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ class RecordedPrompt:
 
     label: str
     text: str
-    request: GenerateRequest
+    request: GenerateRequest | ScoreRequest
 
 
 class ScriptBackend:
@@ -156,7 +163,18 @@ class _Desk:
     def account(self, prompt_ids: tuple[int, ...], output_ids: tuple[int, ...]) -> Usage:
         num_new = self._written.add(prompt_ids)
         self._written.add(prompt_ids + output_ids[:-1])
-        usage = Usage(len(prompt_ids), num_new, len(prompt_ids) - num_new, len(output_ids))
+        return self._count(
+            Usage(len(prompt_ids), num_new, len(prompt_ids) - num_new, len(output_ids))
+        )
+
+    def account_texts(self, prompts: Sequence[tuple[int, ...]]) -> Usage:
+        distinct = PrefixTrie()
+        for prompt_ids in prompts:
+            distinct.add(prompt_ids)
+        num_new = sum(map(self._written.add, prompts))
+        return self._count(Usage(len(distinct), num_new, len(distinct) - num_new))
+
+    def _count(self, usage: Usage) -> Usage:
         self.usage = Usage(
             prefilled_tokens=self.usage.prefilled_tokens + usage.prefilled_tokens,
             reused_tokens=self.usage.reused_tokens + usage.reused_tokens,
@@ -172,6 +190,7 @@ class _ScriptConversation:
         self._desk = desk
         self._turns = turns
         self._is_open = True
+        self._cut: GenerationCut | None = None
         desk.take_in()
 
     def add_user(self, text: str) -> None:
@@ -185,28 +204,60 @@ class _ScriptConversation:
     async def generate(
         self, request: GenerateRequest
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
-        self._require_open()
-        desk = self._desk
-        prompt = "".join(f"<{role}> {content} </{role}> " for role, content in self._turns)
-        asked = "\n".join(f"{role}: {content}" for role, content in self._turns)
-        desk.prompts.append(RecordedPrompt(request.label, asked, request))
-        answer = desk.answer(request.label)
-        if answer.gate is not None:
-            await answer.gate.wait()
-        if request.prefill:
-            yield TextDelta(request.prefill, 0)
-        for token in _TOKEN.findall(answer.text):
+        answer, prompt_ids = self._ask(request)
+        prompt_ids += self._desk.token_ids(request.prefill)
+        tokens = _TOKEN.findall(answer.text)
+        num_written, is_whole = 0, False
+        try:
+            if answer.gate is not None:
+                await answer.gate.wait()
+            if request.prefill:
+                yield TextDelta(request.prefill, 0)
+            for token in tokens:
+                await anyio.lowlevel.checkpoint()
+                num_written += 1
+                yield TextDelta(token, 1)
             await anyio.lowlevel.checkpoint()
-            yield TextDelta(token, 1)
-        await anyio.lowlevel.checkpoint()
-        if answer.error is not None:
-            raise answer.error
-        prompt_ids = desk.token_ids(prompt + "<assistant> ") + desk.token_ids(request.prefill)
-        output_ids = desk.token_ids(answer.text)
-        usage = desk.account(prompt_ids, output_ids)
+            if answer.error is not None:
+                raise answer.error
+            is_whole = True
+        finally:
+            output_ids = self._desk.token_ids("".join(tokens[:num_written]))
+            usage = self._desk.account(prompt_ids, output_ids)
+            self._cut = None if is_whole else GenerationCut(usage, prompt_ids, output_ids)
         text = request.prefill + answer.text
         self._turns = (*self._turns, ("assistant", text))
         yield GenerationDone(text, answer.finish_reason, usage, prompt_ids, output_ids)
+
+    def take_cut(self) -> GenerationCut | None:
+        cut, self._cut = self._cut, None
+        return cut
+
+    async def score(self, request: ScoreRequest) -> ScoringDone:
+        answer, prompt_ids = self._ask(request)
+        if answer.gate is not None:
+            await answer.gate.wait()
+        await anyio.lowlevel.checkpoint()
+        if answer.error is not None:
+            raise answer.error
+        token_ids = [self._desk.token_ids(f"{text} </assistant>") for text in request.texts]
+        prompts = tuple(prompt_ids + one for one in token_ids)
+        scores = tuple(
+            Score(text, logprob, len(one))
+            for (text, logprob), one in zip(_logprobs(answer.text, request), token_ids, strict=True)
+        )
+        return ScoringDone(scores, self._desk.account_texts(prompts), prompts)
+
+    def _ask(
+        self, request: GenerateRequest | ScoreRequest
+    ) -> tuple[ScriptedAnswer, tuple[int, ...]]:
+        """Put a request on record; its answer, and the tokens of what it is asked with."""
+        self._require_open()
+        asked = "\n".join(f"{role}: {content}" for role, content in self._turns)
+        self._desk.prompts.append(RecordedPrompt(request.label, asked, request))
+        answer = self._desk.answer(request.label)
+        prompt = "".join(f"<{role}> {content} </{role}> " for role, content in self._turns)
+        return answer, self._desk.token_ids(prompt + "<assistant> ")
 
     async def fork(self) -> Conversation:
         self._require_open()
@@ -222,3 +273,23 @@ class _ScriptConversation:
     def _require_open(self) -> None:
         if not self._is_open:
             raise InternalError("IN510", "a closed conversation was used")
+
+
+def _logprobs(answer: str, request: ScoreRequest) -> list[tuple[str, float]]:
+    """Each text's logarithm. Raises WorkflowError WF523 when the answer does not say it."""
+    if answer in request.texts:
+        return [(text, 0.0 if text == answer else _UNLIKELY) for text in request.texts]
+    try:
+        table = json.loads(answer)
+    except ValueError:
+        table = None
+    logprobs = table if isinstance(table, dict) else {}
+    for text in request.texts:
+        if isinstance(logprobs.get(text), bool) or not isinstance(logprobs.get(text), int | float):
+            raise WorkflowError(
+                "WF523",
+                f"the script's answer for {request.label!r} says nothing of the text {text!r}",
+                help="answer a scoring by one of its texts, or by an object of each text to the "
+                "logarithm of its probability",
+            )
+    return [(text, float(logprobs[text])) for text in request.texts]

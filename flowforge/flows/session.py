@@ -154,6 +154,9 @@ class FlowSession:
         finally:
             with anyio.CancelScope(shield=True):
                 await items.aclose()
+            cut = conversation.take_cut()
+            if cut is not None:
+                self._book.enter_cut(cut)
         if not is_done:
             raise InternalError(
                 "IN507", f"backend {self.backend.name!r} ended a generation without its result"

@@ -121,7 +121,10 @@ class StepCancelled:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """What a run cost. unique_prompt_tokens: counted from the prompts alone, see accounting.py."""
+    """What a run cost. unique_prompt_tokens: counted from the prompts alone, see accounting.py.
+
+    cut_tokens: of the generated ones, those of generations that were stopped or failed.
+    """
 
     prefilled_tokens: int
     reused_tokens: int
@@ -130,6 +133,7 @@ class Accounting:
     pages_peak: int
     pages_total: int
     duration_s: float
+    cut_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

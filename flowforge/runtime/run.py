@@ -293,6 +293,9 @@ class _Shell:
         finally:
             with anyio.CancelScope(shield=True):
                 await items.aclose()
+            cut = conversation.take_cut()
+            if cut is not None:
+                self._book.enter_cut(cut)
         if done is None:
             raise InternalError(
                 "IN507", f"backend {self._backend.name!r} ended a generation without its result"

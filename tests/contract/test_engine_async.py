@@ -11,6 +11,7 @@ import anyio
 import pytest
 from history_model import EOS, VOCAB_SIZE, history_core, right_output
 
+from flowforge.engine.continuations import score_continuations
 from flowforge.engine.engine import Engine
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationFinished, GenerationRequest, TokensArrived
@@ -301,3 +302,57 @@ async def test_closing_while_another_task_reads_ends_the_reader() -> None:
 async def test_nothing_is_opened_before_the_start() -> None:
     with pytest.raises(EngineError, match="the engine is not started"):
         engine().open(PROMPT)
+
+
+# -- what is given up -----------------------------------------------------------------------------
+
+
+async def test_a_generation_left_early_says_what_it_cost() -> None:
+    async with engine() as running:
+        sequence = running.open(PROMPT)
+        async with aclosing(sequence.generate(request(100, ignore_eos=True))) as updates:
+            async for _ in updates:
+                break
+        cut = sequence.cut_usage
+
+        assert cut is not None
+        assert len(PROMPT) == cut.prompt_tokens == cut.prefilled_tokens
+        assert cut.output_tokens >= 1
+        assert cut.written_output_tokens in {cut.output_tokens, cut.output_tokens - 1}
+        await output(sequence, 1)
+        assert sequence.cut_usage is None
+        await sequence.close()
+
+
+async def test_continuations_are_scored_as_one_by_one_and_computed_once() -> None:
+    continuations = [[7, 8, 9], [7, 8], [7, 8, 9, 4], [5], [7, 8]]
+    async with engine() as running:
+        sequence = running.open(PROMPT)
+        one_by_one: list[list[float]] = []
+        for continuation in continuations:
+            fork = await sequence.fork()
+            one_by_one.append([one.logprob for one in await fork.score(continuation)])
+            await fork.close()
+        before = (await running.settle()).prefilled_tokens
+        scored = await score_continuations(sequence, continuations)
+        after = await running.settle()
+
+        assert one_by_one == [[one.logprob for one in scores] for scores in scored.logprobs]
+        # 7 8 · 9 · 4 · 5
+        assert 5 == scored.num_computed
+        num_computed = scored.usage.prefilled_tokens + scored.num_computed
+        assert num_computed == after.prefilled_tokens - before
+        assert PROMPT == sequence.tokens
+        await sequence.close()
+        assert (await running.settle()).kv.pages_held == 0
+
+
+async def test_an_empty_continuation_is_refused_and_leaves_nothing_held() -> None:
+    async with engine() as running:
+        sequence = running.open(PROMPT)
+
+        with pytest.raises(EngineError, match="EN201"):
+            await score_continuations(sequence, [[5], []])
+
+        await sequence.close()
+        assert (await running.settle()).kv.pages_held == 0

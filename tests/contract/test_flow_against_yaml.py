@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from passing_backend import PassingBackend, PassingConversation
 
 import flowforge as ff
 from flowforge.backends.protocol import GenerationDone
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from flowforge.backends.protocol import (
         Backend,
-        BackendStatistics,
         Conversation,
         GenerateRequest,
         TextDelta,
@@ -35,43 +35,33 @@ TOPIC = f"bicycles {HOSTILE}"
 AUDIENCE = f"experts {HOSTILE}"
 
 
-class Recorder:
+class Recorder(PassingBackend):
     """A backend that keeps what each generation was asked with and came to.
 
     max_tokens: of free text, to make a run on a real model short.
     """
 
     def __init__(self, inner: Backend, max_tokens: int | None = None) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.max_tokens = max_tokens
         self.requests: dict[str, GenerateRequest] = {}
         self.dones: dict[str, GenerationDone] = {}
 
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    async def open(self, *, system: str | None = None) -> Conversation:
-        return _Recorded(self, await self.inner.open(system=system))
-
-    def statistics(self) -> BackendStatistics:
-        return self.inner.statistics()
+    def around(self, inner: Conversation) -> Conversation:
+        return _Recorded(self, inner)
 
     @property
     def prompt_ids(self) -> dict[str, tuple[int, ...] | None]:
         return {path: done.prompt_ids for path, done in self.dones.items()}
 
 
-class _Recorded:
+class _Recorded(PassingConversation):
     def __init__(self, recorder: Recorder, inner: Conversation) -> None:
+        super().__init__(inner)
         self._recorder = recorder
-        self._inner = inner
 
-    def add_user(self, text: str) -> None:
-        self._inner.add_user(text)
-
-    def add_assistant(self, text: str) -> None:
-        self._inner.add_assistant(text)
+    def around(self, inner: Conversation) -> Conversation:
+        return _Recorded(self._recorder, inner)
 
     async def generate(
         self, request: GenerateRequest
@@ -80,16 +70,10 @@ class _Recorded:
         if self._recorder.max_tokens is not None and request.json_schema is None:
             sampling = replace(request.sampling, max_tokens=self._recorder.max_tokens)
             request = replace(request, sampling=sampling)
-        async for item in self._inner.generate(request):
+        async for item in self.inner.generate(request):
             if isinstance(item, GenerationDone):
                 self._recorder.dones[request.label] = item
             yield item
-
-    async def fork(self) -> Conversation:
-        return _Recorded(self._recorder, await self._inner.fork())
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 import pytest
+from passing_backend import PassingBackend, PassingConversation
 
 import flowforge as ff
 from flowforge.runtime.events import RunCancelled, RunFinished
@@ -16,13 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from flowforge.backends.protocol import (
-        BackendStatistics,
+        Backend,
         Conversation,
         GenerateRequest,
         GenerationDone,
         TextDelta,
     )
-    from flowforge.backends.script import ScriptBackend
 
 MAX_POINTS = 400
 
@@ -41,23 +41,20 @@ class Countdown:
         await anyio.lowlevel.checkpoint()
 
 
-class PointConversation:
-    """Passes everything on, and each await through the countdown first and last."""
+class PointConversation(PassingConversation):
+    """Passes each await through the countdown, first and last."""
 
     def __init__(self, inner: Conversation, countdown: Countdown) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._countdown = countdown
 
-    def add_user(self, text: str) -> None:
-        self._inner.add_user(text)
-
-    def add_assistant(self, text: str) -> None:
-        self._inner.add_assistant(text)
+    def around(self, inner: Conversation) -> Conversation:
+        return PointConversation(inner, self._countdown)
 
     async def generate(
         self, request: GenerateRequest
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
-        items = self._inner.generate(request)
+        items = self.inner.generate(request)
         try:
             await self._countdown.point()
             async for item in items:
@@ -69,30 +66,26 @@ class PointConversation:
 
     async def fork(self) -> Conversation:
         await self._countdown.point()
-        return PointConversation(await self._inner.fork(), self._countdown)
+        return await super().fork()
 
     async def close(self) -> None:
         await self._countdown.point()
-        await self._inner.close()
+        await super().close()
 
 
-class PointBackend:
-    """A scripted backend with a countdown at each await."""
+class PointBackend(PassingBackend):
+    """A backend with a countdown at each await."""
 
-    def __init__(self, inner: ScriptBackend, countdown: Countdown) -> None:
-        self._inner = inner
+    def __init__(self, inner: Backend, countdown: Countdown) -> None:
+        super().__init__(inner)
         self._countdown = countdown
 
-    @property
-    def name(self) -> str:
-        return "points"
+    def around(self, inner: Conversation) -> Conversation:
+        return PointConversation(inner, self._countdown)
 
     async def open(self, *, system: str | None = None) -> Conversation:
         await self._countdown.point()
-        return PointConversation(await self._inner.open(system=system), self._countdown)
-
-    def statistics(self) -> BackendStatistics:
-        return self._inner.statistics()
+        return await super().open(system=system)
 
 
 async def explore(chat: ff.Chat, angle: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 import pytest
+from passing_backend import PassingConversation
 
 from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.errors import EngineError, Location, WorkflowError
@@ -30,15 +31,12 @@ from flowforge.runtime.events import (
 from flowforge.runtime.run import RunCancelledError, RunFailedError, start
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
 
     from flowforge.backends.protocol import (
         BackendStatistics,
         Conversation,
-        GenerateRequest,
-        GenerationDone,
-        TextDelta,
     )
     from flowforge.backends.script import Answer
     from flowforge.language.expression_nodes import Node
@@ -395,25 +393,8 @@ async def test_a_backend_that_is_gone_still_lets_the_run_end() -> None:
             await run.result()
 
 
-class StickyConversation:
-    """Passes everything on, and fails to close."""
-
-    def __init__(self, inner: Conversation) -> None:
-        self._inner = inner
-
-    def add_user(self, text: str) -> None:
-        self._inner.add_user(text)
-
-    def add_assistant(self, text: str) -> None:
-        self._inner.add_assistant(text)
-
-    def generate(
-        self, request: GenerateRequest
-    ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
-        return self._inner.generate(request)
-
-    async def fork(self) -> Conversation:
-        return await self._inner.fork()
+class StickyConversation(PassingConversation):
+    """Fails to close."""
 
     async def close(self) -> None:
         raise OSError("stuck")

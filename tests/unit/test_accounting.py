@@ -3,7 +3,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowforge.backends.protocol import BackendStatistics, GenerationDone, Usage
+from flowforge.backends.protocol import (
+    BackendStatistics,
+    GenerationCut,
+    GenerationDone,
+    ScoringDone,
+    Usage,
+)
 from flowforge.runtime.accounting import AccountBook
 
 Ids = tuple[int, ...]
@@ -75,3 +81,28 @@ def test_a_backend_may_say_how_many_output_tokens_it_wrote() -> None:
     first = GenerationDone("", "stop", Usage(), (1, 2), (7, 8, 9), num_written=3)
 
     assert 2 + 1 == unique(first, done((1, 2, 7, 8, 9, 3), ()))
+
+
+def test_a_generation_that_was_cut_is_spent_and_flagged() -> None:
+    book = AccountBook()
+    book.enter(GenerationDone("", "stop", Usage(3, 3, 0, 2), (1, 2, 3), (7, 8)))
+    book.enter_cut(GenerationCut(Usage(4, 1, 3, 5), (1, 2, 3, 4), (7, 8, 9), 2))
+
+    total = book.total(BackendStatistics(), 0.0)
+
+    assert (4, 3, 7, 5) == (
+        total.prefilled_tokens,
+        total.reused_tokens,
+        total.generated_tokens,
+        total.cut_tokens,
+    )
+    assert 4 == total.unique_prompt_tokens
+
+
+def test_texts_that_are_scored_count_their_common_beginnings_once() -> None:
+    book = AccountBook()
+    book.enter_scoring(ScoringDone((), Usage(5, 5), ((1, 2, 5, 6), (1, 2, 5, 7))))
+
+    total = book.total(BackendStatistics(), 0.0)
+
+    assert (5, 5) == (total.unique_prompt_tokens, total.prefilled_tokens)
