@@ -1,23 +1,93 @@
-"""Events as JSON objects, one a line: what `--json` prints and recorders keep.
+"""Events as JSON objects, one a line: what `--json` prints and journals keep.
 
 Every object has `seq`, `time_s` and `event`, the fact's name in snake case, and the fact's fields.
+That of `run_started` also has `version`, the version of this format: fields and facts may be added
+under one version, none is renamed or removed.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from flowforge.backends.protocol import Usage
+from flowforge.runtime.events import Accounting, Event, Fact, RunStarted, StepFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flowforge.language.program import JsonValue
-    from flowforge.runtime.events import Event
+
+VERSION = 1
 
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 
 
+def kind_of(fact: Fact) -> str:
+    """A fact's name in snake case."""
+    return _WORD_START.sub("_", type(fact).__name__).lower()
+
+
+_FACTS = {_WORD_START.sub("_", one.__name__).lower(): one for one in get_args(Fact)}
+
+
 def event_as_json(event: Event) -> dict[str, JsonValue]:
     """The event as a JSON object. Times are rounded to microseconds."""
-    name = _WORD_START.sub("_", type(event.fact).__name__).lower()
-    fields: dict[str, JsonValue] = asdict(event.fact)
-    return {"seq": event.seq, "time_s": round(event.time_s, 6), "event": name, **fields}
+    version: dict[str, JsonValue] = (
+        {"version": VERSION} if isinstance(event.fact, RunStarted) else {}
+    )
+    head: dict[str, JsonValue] = {"seq": event.seq, "time_s": round(event.time_s, 6)}
+    return {**head, "event": kind_of(event.fact), **version, **fact_as_json(event.fact)}
+
+
+def fact_as_json(fact: Fact) -> dict[str, JsonValue]:
+    """The fields of a fact; values of steps are not copied."""
+    return {one.name: _field_as_json(getattr(fact, one.name)) for one in fields(fact)}
+
+
+def event_from_json(line: Mapping[str, JsonValue]) -> Event:
+    """The event of such an object. Raises KeyError for a fact that this version does not know."""
+    return Event(
+        cast("int", line["seq"]),
+        cast("float", line["time_s"]),
+        fact_from_json(cast("str", line["event"]), line),
+    )
+
+
+def fact_from_json(kind: str, told: Mapping[str, Any]) -> Fact:
+    """A fact from its name and fields; fields that this version does not know are left out."""
+    known = _FACTS[kind]
+    read = {"usage": _usage, "accounting": _accounting, "failures": _failures, "choices": tuple}
+    named = {
+        one.name: read.get(one.name, _same)(told[one.name])
+        for one in fields(known)
+        if one.name in told
+    }
+    fact: Fact = known(**named)
+    return fact
+
+
+def _usage(told: Any) -> Usage | None:
+    return None if told is None else Usage(**told)
+
+
+def _accounting(told: Any) -> Accounting:
+    return Accounting(**told)
+
+
+def _failures(told: Any) -> tuple[StepFailed, ...]:
+    return tuple(StepFailed(**failure) for failure in told)
+
+
+def _same(told: Any) -> Any:
+    return told
+
+
+def _field_as_json(value: object) -> JsonValue:
+    if isinstance(value, Usage | Accounting):
+        return asdict(value)
+    if isinstance(value, tuple):
+        items = cast("tuple[object, ...]", value)
+        return [asdict(item) if isinstance(item, StepFailed) else str(item) for item in items]
+    return cast("JsonValue", value)

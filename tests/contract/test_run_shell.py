@@ -323,6 +323,7 @@ async def test_every_event_is_a_json_object() -> None:
         "seq": 0,
         "time_s": 0.0,
         "event": "run_started",
+        "version": 1,
         "workflow": "analyst",
         "inputs": {"topic": "bicycles"},
         "seed": SEED,

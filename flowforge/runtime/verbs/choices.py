@@ -28,12 +28,17 @@ class IfRules(VerbRules[If]):
         """`then`, and `else` if there is one."""
         return {key: block.steps for key, block in _blocks_of_if(verb).items()}
 
+    def segment(self, verb: If, body: str) -> str:
+        """The word of the block."""
+        del verb
+        return f"/{body}"
+
     def start(self, verb: If, context: StepContext) -> Reaction:
         """Choose."""
         key = "then" if holds(verb.condition, context.scope) else "else"
         if key not in _blocks_of_if(verb):
             return Reaction(None, (Finish(None),))
-        return Reaction(None, (_only(key, f"/{key}"),))
+        return Reaction(None, (_only(key, self.segment(verb, key)),))
 
     def branch_ended(
         self, verb: If, context: StepContext, memory: object, end: BranchEnd
@@ -52,12 +57,16 @@ class SwitchRules(VerbRules[Switch]):
         """One block per case, and `default` if there is one."""
         return {key: block.steps for key, block in _blocks_of_switch(verb).items()}
 
+    def segment(self, verb: Switch, body: str) -> str:
+        """The value of the case."""
+        return f"/{body if body == _DEFAULT else _word(verb.cases[int(body)].value)}"
+
     def start(self, verb: Switch, context: StepContext) -> Reaction:
         """Choose."""
         subject = verb.subject.evaluate(context.scope)
         for idx, case in enumerate(verb.cases):
             if json_equal(case.value, subject):
-                return Reaction(None, (_only(str(idx), f"/{_word(case.value)}"),))
+                return Reaction(None, (_only(str(idx), self.segment(verb, str(idx))),))
         if verb.default is None:
             raise WorkflowError(
                 "WF509",
@@ -65,7 +74,7 @@ class SwitchRules(VerbRules[Switch]):
                 location=verb.subject.location,
                 help="add the case, or a 'default'",
             )
-        return Reaction(None, (_only(_DEFAULT, f"/{_DEFAULT}"),))
+        return Reaction(None, (_only(_DEFAULT, self.segment(verb, _DEFAULT)),))
 
     def branch_ended(
         self, verb: Switch, context: StepContext, memory: object, end: BranchEnd

@@ -30,13 +30,18 @@ class ParallelRules(VerbRules[Parallel]):
         """Only under `all`."""
         return isinstance(verb.join, All)
 
+    def segment(self, verb: Parallel, body: str) -> str:
+        """A branch written as one step has that step's path and no level of its own."""
+        return "" if list(verb.branches[body].steps) == [body] else f"/{body}"
+
     def start(self, verb: Parallel, context: StepContext) -> Reaction:
         """Open all branches."""
         names = list(verb.branches)
         if not names:
             return _decide(verb, context, {})
         branches = (
-            OpenBranch(name, _segment(verb, name), name, {}, name == names[-1]) for name in names
+            OpenBranch(name, self.segment(verb, name), name, {}, is_last=name == names[-1])
+            for name in names
         )
         return Reaction({}, tuple(branches))
 
@@ -47,11 +52,6 @@ class ParallelRules(VerbRules[Parallel]):
         assert isinstance(memory, dict)
         ends: dict[str, End] = {**memory, end.key: end_of_branch(verb.branches[end.key], end)}
         return _decide(verb, context, ends)
-
-
-def _segment(verb: Parallel, name: str) -> str:
-    """A branch written as one step has that step's path and no level of its own."""
-    return "" if list(verb.branches[name].steps) == [name] else f"/{name}"
 
 
 def _decide(verb: Parallel, context: StepContext, ends: dict[str, End]) -> Reaction:

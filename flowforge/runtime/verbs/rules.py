@@ -182,6 +182,11 @@ class VerbRules(Generic[VerbT]):
         del verb
         return {}
 
+    def segment(self, verb: VerbT, body: str) -> str:
+        """The part of the path of a body's steps that is the same for every item and round."""
+        del verb, body
+        return ""
+
     def continues(self, verb: VerbT) -> frozenset[str]:
         """Names of the steps whose conversation the verb itself continues; by default none."""
         del verb
