@@ -11,8 +11,9 @@ from flowforge.errors import EngineError
 class EngineConfig:
     """What an operator may choose. Raises EngineError EN230 for a value out of range.
 
-    page_size: tokens a KV page. kv_bytes: memory for KV pages; None takes a quarter of what is
-    free, at most 2 GiB, and never more than `max_running` full contexts. num_pages: instead of
+    page_size: tokens a KV page. kv_bytes: memory for KV pages; None takes a quarter of what the
+    weights and a margin of 256 MiB leave free, at most 2 GiB, but as much as one context when
+    `context_len` is given. It is never more than `max_running` full contexts. num_pages: instead of
     kv_bytes, an exact count. max_step_tokens: rows of one forward pass; longer prompts are computed
     in chunks. max_running: sequences in one step. num_threads: torch's CPU threads; None takes
     OMP_NUM_THREADS or else the cores this process may use.

@@ -14,18 +14,14 @@ from flowforge.engine.core import EngineCore, ModelLimits
 from flowforge.engine.engine import Engine
 from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.canary import PageCanary
-from flowforge.engine.models.config import ModelConfig, read_model_config
+from flowforge.engine.memory import free_memory, in_bytes, plan_pages
+from flowforge.engine.models.config import read_model_config
 from flowforge.engine.scheduler import SchedulerLimits
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
-
-    import torch
-
-_MOST_KV_BYTES_BY_DEFAULT = 2 << 30
-_SHARE_OF_FREE_MEMORY = 4
 
 
 def engine_for(directory: Path, *, vocab_size: int, config: EngineConfig | None = None) -> Engine:
@@ -47,8 +43,8 @@ def _make_core(directory: Path, vocab_size: int, config: EngineConfig) -> Engine
     with _paused_collection():
         import torch
 
-        from flowforge.engine.kv.store import KvStore
-        from flowforge.engine.models.weights import load_decoder
+        from flowforge.engine.kv.store import KvStore, bytes_per_token
+        from flowforge.engine.models.weights import load_decoder, weight_size
         from flowforge.engine.runner import ModelRunner
 
     if config.num_threads is not None:
@@ -56,17 +52,30 @@ def _make_core(directory: Path, vocab_size: int, config: EngineConfig) -> Engine
     elif "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(_num_usable_cores())
     model = read_model_config(directory, config.context_len)
-    decoder = load_decoder(directory, model)
-    num_pages = _num_pages(config, model, decoder.dtype)
-    store = KvStore(
-        num_layers=model.num_layers,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        num_pages=num_pages,
-        page_size=config.page_size,
-        dtype=decoder.dtype,
-        device=decoder.device,
+    weights = weight_size(directory)
+    shape = {
+        "num_layers": model.num_layers,
+        "num_kv_heads": model.num_kv_heads,
+        "head_dim": model.head_dim,
+    }
+    row_bytes = bytes_per_token(**shape, dtype=weights.dtype)
+    num_pages = plan_pages(
+        config,
+        context_len=model.max_context_len,
+        page_bytes=config.page_size * row_bytes,
+        weight_bytes=weights.num_bytes,
+        available_bytes=free_memory(),
     )
+    kv_bytes = num_pages * config.page_size * row_bytes
+    with _out_of_memory_said(weights.num_bytes, kv_bytes):
+        decoder = load_decoder(directory, model, dtype=weights.dtype)
+        store = KvStore(
+            **shape,
+            num_pages=num_pages,
+            page_size=config.page_size,
+            dtype=weights.dtype,
+            device=decoder.device,
+        )
     canary = PageCanary(store.poison) if config.is_debug else None
     kv = KvCache(num_pages, config.page_size, canary.note if canary is not None else None)
     fill = partial(canary.fill, kv.is_free) if canary is not None else None
@@ -98,31 +107,26 @@ def _paused_collection() -> Generator[None]:
             gc.enable()
 
 
-def _num_pages(config: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> int:
-    from flowforge.engine.kv.store import bytes_per_token
-
-    if config.num_pages is not None:
-        return config.num_pages
-    page_bytes = config.page_size * bytes_per_token(
-        num_layers=model.num_layers,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        dtype=dtype,
-    )
-    most = -(-model.max_context_len // config.page_size) * config.max_running
-    free = _free_memory()
-    budget = config.kv_bytes or min(free // _SHARE_OF_FREE_MEMORY, _MOST_KV_BYTES_BY_DEFAULT)
-    if budget < page_bytes:
+@contextmanager
+def _out_of_memory_said(weights: int, kv_bytes: int) -> Generator[None]:
+    """An allocation that fails although it was planned: others took the memory meanwhile."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, RuntimeError) and not _says_out_of_memory(error):
+            raise
         raise EngineError(
-            "EN231",
-            f"{budget} bytes hold no KV page of {page_bytes} bytes",
-            help="give kv_bytes more, make page_size smaller or take a smaller model",
-        )
-    return min(budget // page_bytes, most)
+            "EN232",
+            f"out of memory while loading weights of {in_bytes(weights)} and a KV pool of "
+            f"{in_bytes(kv_bytes)}; {in_bytes(free_memory())} are free now",
+            help="give kv_bytes less, take a smaller model or end other programs",
+        ) from error
 
 
-def _free_memory() -> int:
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _says_out_of_memory(error: RuntimeError) -> bool:
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
 def _num_usable_cores() -> int:

@@ -77,6 +77,11 @@ class Checkpoint:
         """The dtype of the largest tensor: the precision that the model was published in."""
         return _DTYPES[max(self._tensors.values(), key=lambda tensor: tensor.num_bytes).dtype]
 
+    @property
+    def num_values(self) -> int:
+        """Numbers in all tensors together."""
+        return sum(math.prod(tensor.shape) for tensor in self._tensors.values())
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of one tensor. Raises EngineError EN123 when the model has no such tensor."""
         return self._find(name).shape

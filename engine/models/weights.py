@@ -56,6 +56,21 @@ def load_decoder(
     return decoder
 
 
+@dataclass(frozen=True, slots=True)
+class WeightSize:
+    """What the weights are once `load_decoder` has them, with no dtype given."""
+
+    dtype: torch.dtype
+    num_bytes: int
+
+
+def weight_size(directory: Path) -> WeightSize:
+    """Known from the files' headers alone. Raises EngineError EN120 to EN124."""
+    checkpoint = open_checkpoint(directory)
+    dtype = _choose_dtype(checkpoint.stored_dtype)
+    return WeightSize(dtype, checkpoint.num_values * dtype.itemsize)
+
+
 class _Source:
     """Tensors of a checkpoint in the dtype and on the device they will run in."""
 

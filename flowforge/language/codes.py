@@ -196,7 +196,9 @@ ROOM_CODES: Mapping[str, str] = {
     "EN213": "choosing a token failed",
     "EN220": "the forward pass failed",
     "EN230": "an engine option out of range",
-    "EN231": "too little memory for one KV page",
+    "EN231": "a KV pool without a page",
+    "EN232": "weights or KV pages that do not fit into memory",
+    "EN233": "a KV pool smaller than the context that was asked for",
     # Tokens and chat templates.
     "EN301": "a tokenizer that does not fit its model",
     "EN302": "a model without a chat template",
