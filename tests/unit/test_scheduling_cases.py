@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from core_client import Client, output, text, usage_of
 from history_model import Updates, history_core, right_output
 
 from flowforge.engine.kv.cache import KvCache
@@ -16,66 +17,11 @@ from flowforge.engine.sequence import (
     GenerationFinished,
     GenerationRequest,
     SequenceId,
-    TokensArrived,
 )
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
-    from flowforge.engine.core import EngineCore
     from flowforge.engine.sequence import Update
-
-
-class Client:
-    """Opens sequences with ids of its own and reads what arrived."""
-
-    def __init__(self, core: EngineCore) -> None:
-        self.core = core
-        self._last_id = 0
-
-    def open(self, tokens: list[int], namespace: Namespace | None = None) -> SequenceId:
-        self._last_id += 1
-        sequence_id = SequenceId(self._last_id)
-        self.core.open(sequence_id, namespace or Namespace())
-        self.core.append(sequence_id, tokens)
-        return sequence_id
-
-    def fork(self, parent: SequenceId) -> SequenceId:
-        self._last_id += 1
-        self.core.fork(parent, SequenceId(self._last_id))
-        return SequenceId(self._last_id)
-
-    def start(self, sequence_id: SequenceId, max_tokens: int | None) -> Updates:
-        updates = Updates()
-        request = GenerationRequest(SamplingParams(max_tokens=max_tokens))
-        self.core.generate(sequence_id, request, updates)
-        return updates
-
-    def request(self, tokens: list[int], max_tokens: int | None) -> Updates:
-        return self.start(self.open(tokens), max_tokens)
-
-    def run(self, *, most_steps: int = 5000) -> int:
-        for num_steps in range(most_steps):
-            if not self.core.has_work:
-                return num_steps
-            self.core.step()
-        raise AssertionError("sequences wait for ever")
-
-
-def text(length: int, *, first: int = 1) -> list[int]:
-    """A prompt of ids that repeats nowhere within 40 tokens."""
-    return [1 + (first * 7 + 3 * i + i // 40) % 49 for i in range(length)]
-
-
-def output(updates: Updates) -> list[int]:
-    arrived = [update for update in updates if isinstance(update, TokensArrived)]
-    return [token for update in arrived for token in update.token_ids]
-
-
-def usage_of(updates: Updates) -> tuple[int, int]:
-    """(prefilled, reused) of a finished generation."""
-    end = updates[-1]
-    assert isinstance(end, GenerationFinished)
-    return end.usage.prefilled_tokens, end.usage.reused_tokens
 
 
 @pytest.mark.parametrize("prompt_len", [1, 3, 4, 5, 16, 17])
