@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flowforge import testing
-    from flowforge.backends.protocol import Backend
+    from flowforge.backends.protocol import Backend, Score
     from flowforge.backends.script import ScriptBackend, ScriptedAnswer
     from flowforge.errors import (
         EngineError,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flowforge.flows.chat import Branch, Chat, Fork
     from flowforge.flows.failures import ChatBusy, Stopped
     from flowforge.flows.flow import Flow, flow
+    from flowforge.flows.retries import Retry
     from flowforge.flows.rounds import Round, rounds
     from flowforge.flows.run import Run
     from flowforge.flows.starting import run, run_sync, start
@@ -47,8 +48,10 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "Chat",
     "Flow",
     "Fork",
+    "Retry",
     "Round",
     "Run",
+    "Score",
     "TextStream",
     "Tool",
     "ValueStream",
@@ -95,11 +98,13 @@ _HOMES = {
     "Fork": "flowforge.flows.chat",
     "InternalError": "flowforge.errors",
     "Location": "flowforge.errors",
+    "Retry": "flowforge.flows.retries",
     "Round": "flowforge.flows.rounds",
     "Run": "flowforge.flows.run",
     "RunCancelledError": "flowforge.runtime.run",
     "RunFailedError": "flowforge.runtime.run",
     "RunHandle": "flowforge.runtime.handle",
+    "Score": "flowforge.backends.protocol",
     "ScriptBackend": "flowforge.backends.script",
     "ScriptedAnswer": "flowforge.backends.script",
     "Stopped": "flowforge.flows.failures",

@@ -85,6 +85,18 @@ def choice_of(path: str, done: GenerationDone, options: Sequence[TextT]) -> Text
     )
 
 
+def free_text(path: str, done: GenerationDone) -> str:
+    """The text that the answer is, cut off or not."""
+    del path
+    return done.text
+
+
+def whole_text(path: str, done: GenerationDone) -> str:
+    """The text that the answer is. Raises WorkflowError WF501 when it was cut off."""
+    require_not_cut_off(path, done)
+    return done.text
+
+
 def require_not_cut_off(path: str, done: GenerationDone) -> None:
     """Raise WorkflowError WF501 for an answer that must be whole and is not."""
     if done.finish_reason != "length":

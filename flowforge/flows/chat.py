@@ -6,8 +6,9 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, overload
 
 from flowforge.errors import WorkflowError
-from flowforge.flows.answers import answer_type, choice_of, require_not_cut_off
+from flowforge.flows.answers import answer_type, choice_of, free_text, whole_text
 from flowforge.flows.branches import BranchTask, BranchTasks, TaskBoard, run_each
+from flowforge.flows.cursor import Form
 from flowforge.flows.functions import step_name_of
 from flowforge.flows.prompts import render_prompt
 from flowforge.flows.rounds import require_count
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
+    from flowforge.backends.protocol import GenerationDone, Score
     from flowforge.flows.answers import AnswerType
     from flowforge.flows.branches import ForkJoin
     from flowforge.flows.cursor import Cursor
+    from flowforge.flows.retries import NextTry, Retry
     from flowforge.flows.sampling import SamplingOptions
     from flowforge.flows.scopes import Scope
     from flowforge.flows.votes import StopWhen
@@ -68,6 +71,7 @@ class Chat:
         /,
         *,
         regex: str | None = None,
+        retry: Retry | int = 1,
         name: str = "gen",
         **sampling: Unpack[SamplingOptions],
     ) -> str: ...
@@ -79,6 +83,7 @@ class Chat:
         /,
         *,
         items: int | None = None,
+        retry: Retry | int = 1,
         name: str = "gen",
         **sampling: Unpack[SamplingOptions],
     ) -> T: ...
@@ -90,6 +95,7 @@ class Chat:
         *,
         items: int | None = None,
         regex: str | None = None,
+        retry: Retry | int = 1,
         name: str = "gen",
         **sampling: Unpack[SamplingOptions],
     ) -> T | str:
@@ -97,38 +103,72 @@ class Chat:
 
         kind: a class, `list[…]`, a pydantic model or a TypeAdapter; the model can write nothing but
         JSON of its schema. `str` is text, like no kind at all. items: exact length of a list.
-        regex: the whole text matches it. name: of the step, for its path.
+        regex: the whole text matches it. retry: tries in all, or a Retry; each try answers the same
+        prompt anew. name: of the step, for its path.
         Raises WorkflowError WF501 for an answer that must be whole and was cut off, WF603, WF608,
         ChatBusy.
         """
         if kind is None or kind is str:
-            async with self._cursor.turn(name, sampling, regex=regex) as turn:
-                done = await turn.write()
-                if regex is not None:
-                    require_not_cut_off(turn.path, done)
-                turn.value = done.text
-            return done.text
+            read = free_text if regex is None else whole_text
+            return await self._write(name, retry, sampling, Form(regex=regex), read)
         answer = answer_type(kind, items)
-        async with self._cursor.turn(name, sampling, schema=answer.schema) as turn:
-            done = await turn.write()
-            value = answer.value_of(turn.path, done)
-            turn.value = value
-        return value
+        form = Form(schema=answer.schema)
+        return await self._write(name, retry, sampling, form, answer.value_of)
 
     async def choose(
         self,
         options: Sequence[TextT],
         *,
+        retry: Retry | int = 1,
         name: str = "choose",
         **sampling: Unpack[SamplingOptions],
     ) -> TextT:
         """Let the model choose one of some texts; it can write nothing else."""
         require_count("options", len(options))
-        async with self._cursor.turn(name, sampling, choice=tuple(options)) as turn:
-            done = await turn.write()
-            chosen = choice_of(turn.path, done, options)
-            turn.value = chosen
-        return chosen
+
+        def read(path: str, done: GenerationDone) -> TextT:
+            return choice_of(path, done, options)
+
+        return await self._write(name, retry, sampling, Form(choice=tuple(options)), read)
+
+    async def score(
+        self, texts: Sequence[str], *, retry: Retry | int = 1, name: str = "score"
+    ) -> list[Score]:
+        """Say how likely the model would write each of these texts as its next turn.
+
+        Scores are in the order of the texts. Nothing is written and nothing is drawn: the chat
+        stays as it is, and what texts have in common is computed once.
+        Raises WorkflowError WF607 for no text or an empty one, or one that is given twice.
+        """
+        require_count("texts", len(texts))
+        if "" in texts or len(set(texts)) < len(texts):
+            raise WorkflowError(
+                "WF607", "texts to score must not be empty and must differ", help="leave it out"
+            )
+        cursor = self._cursor
+
+        async def attempt(path: str, following: NextTry | None) -> list[Score]:
+            return list(await cursor.score(path, tuple(texts), following))
+
+        return await cursor.tried(name, retry, attempt)
+
+    async def _write(
+        self,
+        name: str,
+        retry: Retry | int,
+        sampling: SamplingOptions,
+        form: Form,
+        read: Callable[[str, GenerationDone], T],
+    ) -> T:
+        cursor = self._cursor
+
+        async def attempt(path: str, following: NextTry | None) -> T:
+            async with cursor.attempt(path, sampling, form, following) as turn:
+                value = read(path, await turn.write())
+                turn.value = value
+            return value
+
+        return await cursor.tried(name, retry, attempt)
 
     @overload
     def stream(
@@ -181,7 +221,7 @@ class Chat:
         self, answer: AnswerType[T], name: str, sampling: SamplingOptions
     ) -> AsyncGenerator[ValueStream[T]]:
         async with (
-            self._cursor.turn(name, sampling, schema=answer.schema) as turn,
+            self._cursor.turn(name, sampling, Form(schema=answer.schema)) as turn,
             aclosing(turn.texts()) as texts,
         ):
             yield ValueStream(turn, texts, answer)

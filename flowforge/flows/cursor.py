@@ -8,22 +8,45 @@ on a fork, which takes the conversation's place when it does.
 from __future__ import annotations
 
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
-from flowforge.backends.protocol import GenerateRequest, GenerationDone, TextDelta
+from flowforge.backends.protocol import (
+    GenerateRequest,
+    GenerationDone,
+    Score,
+    ScoreRequest,
+    TextDelta,
+)
 from flowforge.errors import InternalError, WorkflowError
 from flowforge.flows.failures import ChatBusy
+from flowforge.flows.retries import with_retries
 from flowforge.flows.sampling import sampling_of
 from flowforge.runtime.seeds import derived_seed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 
     from flowforge.backends.protocol import Conversation
+    from flowforge.flows.retries import NextTry, Retry
     from flowforge.flows.sampling import SamplingOptions
     from flowforge.flows.scopes import Scope
     from flowforge.flows.session import FlowSession
     from flowforge.language.program import JsonValue
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What form a turn must have; at most one is not None."""
+
+    schema: Mapping[str, JsonValue] | None = None
+    choice: tuple[str, ...] | None = None
+    regex: str | None = None
+
+
+FREE = Form()
 
 
 class Turn:
@@ -124,36 +147,58 @@ class Cursor:
         finally:
             self._writes = None
 
+    async def tried(
+        self, name: str, retry: Retry | int, attempt: Callable[[str, NextTry | None], Awaitable[T]]
+    ) -> T:
+        """A step called `name`, tried as often as `retry` says; nobody else writes meanwhile."""
+        with self.writing(name):
+            return await with_retries(self.session, self.scope.path(name), retry, attempt)
+
     @asynccontextmanager
     async def turn(
+        self, name: str, options: SamplingOptions, form: Form = FREE
+    ) -> AsyncGenerator[Turn]:
+        """`attempt` at a step called `name`, which is tried once."""
+        with self.writing(name):
+            async with self.attempt(self.scope.path(name), options, form) as turn:
+                yield turn
+
+    @asynccontextmanager
+    async def attempt(
         self,
-        name: str,
+        path: str,
         options: SamplingOptions,
-        *,
-        schema: Mapping[str, JsonValue] | None = None,
-        choice: tuple[str, ...] | None = None,
-        regex: str | None = None,
+        form: Form = FREE,
+        following: NextTry | None = None,
     ) -> AsyncGenerator[Turn]:
         """A step in which the model writes the next turn, which counts when the block ends well.
 
         A block that leaves before the turn is whole cancels the step.
         """
-        with self.writing(name):
-            path = self.scope.path(name)
-            with self.session.step(path, "gen", self.last_path) as end:
-                request = self._request(path, options, schema=schema, choice=choice, regex=regex)
-                is_checked = not (schema is None and choice is None and regex is None)
-                conversation = self._conversation
-                if is_checked:
-                    conversation = await self.session.fork(conversation)
-                turn = Turn(self.session, conversation, request)
-                async with self.trying(turn):
-                    yield turn
-                if turn.is_whole:
-                    end.value, end.done = turn.value, turn.done
-                    self.last_path = path
-                else:
-                    end.is_left_early = True
+        with self.session.step(path, "gen", self.last_path, following) as end:
+            request = self._request(path, options, form)
+            conversation = self._conversation
+            if form != FREE:
+                conversation = await self.session.fork(conversation)
+            turn = Turn(self.session, conversation, request)
+            async with self.trying(turn):
+                yield turn
+            if turn.is_whole:
+                end.value = turn.value
+                end.finish_reason, end.usage = turn.done.finish_reason, turn.done.usage
+                self.last_path = path
+            else:
+                end.is_left_early = True
+
+    async def score(
+        self, path: str, texts: tuple[str, ...], following: NextTry | None
+    ) -> tuple[Score, ...]:
+        """A step in which the model weighs texts as its next turn; nothing is said."""
+        with self.session.step(path, "score", self.last_path, following) as end:
+            request = ScoreRequest(texts, label=path)
+            done = await self.session.score(self._conversation, request)
+            end.value, end.usage = done.scores, done.usage
+        return done.scores
 
     @asynccontextmanager
     async def trying(self, turn: Turn) -> AsyncGenerator[None]:
@@ -174,29 +219,21 @@ class Cursor:
         path: str,
         idx: int,
         options: SamplingOptions,
-        schema: Mapping[str, JsonValue],
+        form: Form,
     ) -> Turn:
         """One of several answers to what was said, on a fork that the caller closes."""
         if "seed" in options:
             # One seed for all samples would give one answer many times.
             options = {**options, "seed": derived_seed(options["seed"], f"sample {idx}, try 1")}
         draft = await self.session.fork(self._conversation)
-        return Turn(self.session, draft, self._request(path, options, schema=schema))
+        return Turn(self.session, draft, self._request(path, options, form))
 
-    def _request(
-        self,
-        path: str,
-        options: SamplingOptions,
-        *,
-        schema: Mapping[str, JsonValue] | None = None,
-        choice: tuple[str, ...] | None = None,
-        regex: str | None = None,
-    ) -> GenerateRequest:
+    def _request(self, path: str, options: SamplingOptions, form: Form) -> GenerateRequest:
         return GenerateRequest(
             sampling=sampling_of(options, self.session.seed_for(path)),
-            json_schema=schema,
-            choice=choice,
-            regex=regex,
+            json_schema=form.schema,
+            choice=form.choice,
+            regex=form.regex,
             label=path,
         )
 

@@ -18,10 +18,12 @@ from flowforge.runtime.events import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepRetried,
     StepStarted,
     StepText,
 )
 from flowforge.runtime.failures import as_flowforge_error
+from flowforge.runtime.retries import may_pass_later
 from flowforge.runtime.seeds import derived_seed
 from flowforge.runtime.state import Failure
 from flowforge.tools.function_tool import FunctionTool
@@ -29,7 +31,16 @@ from flowforge.tools.function_tool import FunctionTool
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
-    from flowforge.backends.protocol import Backend, Conversation, GenerateRequest
+    from flowforge.backends.protocol import (
+        Backend,
+        Conversation,
+        FinishReason,
+        GenerateRequest,
+        ScoreRequest,
+        ScoringDone,
+        Usage,
+    )
+    from flowforge.flows.retries import NextTry
     from flowforge.flows.tool import Tool
     from flowforge.runtime.clock import Clock
     from flowforge.runtime.people import Asker
@@ -42,10 +53,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class StepEnd:
-    """What a step in progress will have come to. done: where a model wrote."""
+    """What a step in progress will have come to. usage, finish_reason: where a model wrote."""
 
     value: object = None
-    done: GenerationDone | None = None
+    finish_reason: FinishReason | None = None
+    usage: Usage | None = None
     is_left_early: bool = False
 
 
@@ -69,10 +81,17 @@ class FlowSession:
     # -- steps ------------------------------------------------------------------------------------
 
     @contextmanager
-    def step(self, path: str, verb: str, continues: str | None = None) -> Generator[StepEnd]:
-        """A step from its start to its one end: finished, failed or cancelled.
+    def step(
+        self,
+        path: str,
+        verb: str,
+        continues: str | None = None,
+        following: NextTry | None = None,
+    ) -> Generator[StepEnd]:
+        """A step from its start to its one end: finished, failed, retried or cancelled.
 
         A step that fails because of one inside it, which readers know of already, is cancelled.
+        following: what comes after a failure that may pass.
         """
         self.stream.emit(StepStarted(path, verb, continues))
         end = StepEnd()
@@ -81,10 +100,7 @@ class FlowSession:
         except Exception as error:
             self.log.blame(path, error)
             untold = self.log.take_untold(error)
-            if untold is None:
-                self.stream.emit(StepCancelled(path))
-            else:
-                self.stream.emit(StepFailed(path, untold.code, untold.message, untold.help))
+            self.stream.emit(_failed(path, untold, following))
             raise
         except BaseException:
             self.stream.emit(StepCancelled(path))
@@ -162,6 +178,17 @@ class FlowSession:
                 "IN507", f"backend {self.backend.name!r} ended a generation without its result"
             )
 
+    async def score(self, conversation: Conversation, request: ScoreRequest) -> ScoringDone:
+        """Weigh texts on a conversation, which stays as it is; entered in the books."""
+        try:
+            done = await conversation.score(request)
+        except FlowForgeError:
+            raise
+        except Exception as error:
+            raise as_flowforge_error(error) from error
+        self._book.enter_scoring(done)
+        return done
+
     def _keep(self, conversation: Conversation) -> Conversation:
         self._conversations[id(conversation)] = conversation
         return conversation
@@ -179,8 +206,18 @@ class FlowSession:
         return self._book.total(statistics, self.stream.elapsed_s)
 
 
+def _failed(
+    path: str, error: FlowForgeError | None, following: NextTry | None
+) -> StepFailed | StepRetried | StepCancelled:
+    if error is None:
+        return StepCancelled(path)
+    if following is None or not may_pass_later(error):
+        return StepFailed(path, error.code, error.message, error.help)
+    return StepRetried(
+        path, error.code, error.message, error.help, following.path, following.delay_s
+    )
+
+
 def _finished(path: str, end: StepEnd) -> StepFinished:
     value = json_value(end.value)
-    if end.done is None:
-        return StepFinished(path, value)
-    return StepFinished(path, value, end.done.finish_reason, end.done.usage)
+    return StepFinished(path, value, end.finish_reason, end.usage)

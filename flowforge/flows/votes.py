@@ -8,6 +8,7 @@ import anyio
 
 from flowforge.errors import FlowForgeError
 from flowforge.flows.branches import lone_errors
+from flowforge.flows.cursor import Form
 from flowforge.flows.scopes import branch_path
 from flowforge.flows.values import json_value
 from flowforge.language.program import Vote
@@ -82,10 +83,11 @@ class _Ballot(Generic[T]):
         try:
             with session.step(path, "gen", self._cursor.last_path) as end:
                 turn = self._turns[idx] = await self._cursor.sample(
-                    path, idx, options, self._answer.schema
+                    path, idx, options, Form(schema=self._answer.schema)
                 )
-                end.done = await turn.write()
-                value = self._answer.value_of(path, end.done)
+                done = await turn.write()
+                end.finish_reason, end.usage = done.finish_reason, done.usage
+                value = self._answer.value_of(path, done)
                 end.value = value
         except FlowForgeError as error:
             self._ends[idx] = Failure(path, error)
