@@ -29,12 +29,24 @@ class TokenConstraint(Protocol):
         """Write the allowed tokens as bits.
 
         out: uint32 [ceil(vocab_size / 32)]; bit t % 32 of word t // 32 is token t, 1 = allowed.
-        Every word is written. Does not change the state.
+        Every word is written. Does not change the state. The engine may call it from a thread of
+        its own while the model computes; it then calls nothing else before the mask is there.
         """
         ...
 
-    def advance(self, token_id: int) -> None:
-        """Consume one token that the mask allowed; ValueError for one that it did not."""
+    def limit_to(self, num_tokens: int) -> None:
+        """Learn that the output will be cut after so many more tokens; called once, at its start.
+
+        A constraint may use this to end the output in time.
+        """
+        ...
+
+    def advance(self, token_id: int) -> bool:
+        """Consume one token that the mask allowed; ValueError for one that it did not.
+
+        False when the token cannot stand here after all, for a reason that no mask can say: the
+        state is unchanged, and the next mask leaves the token out. Forced tokens always can.
+        """
         ...
 
     def forced_tokens(self) -> list[int]:

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from flowforge.engine.constraint import TokenConstraint
+    from flowforge.engine.sampling import SamplingParams
     from flowforge.engine.sequence import FinishReason, Generation
+
+
+_MAX_REFUSALS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,44 +30,50 @@ class TokenChoice:
     end: FinishReason | None
 
 
+def new_mask(vocab_size: int) -> npt.NDArray[np.uint32]:
+    """Room for one mask, not filled; see `TokenConstraint.fill_mask`."""
+    return np.empty(-(-vocab_size // 32), dtype=np.uint32)
+
+
 def choose_tokens(
     generation: Generation,
     tokens: list[int],
     logits: npt.NDArray[np.float32],
     eos_token_ids: frozenset[int],
+    mask: npt.NDArray[np.uint32] | None = None,
 ) -> TokenChoice:
     """Decide the next tokens of a generation.
 
-    tokens: its sequence so far. logits: float32 [vocab_size], the ids that may be said.
+    tokens: its sequence so far. logits: float32 [vocab_size], the ids that may be said. mask: of
+    the generation's constraint for this step, where it was filled before; may be overwritten.
     Advances the generation's constraint and stop condition. Raises EngineError EN21x.
     """
     request, params = generation.request, generation.request.params
+    constraint = request.constraint
     scores = logits
     if params.changes_logits:
         # Only then: copying the tokens at each step would cost more the longer the context.
         prompt, output = tokens[: generation.prompt_len], tokens[generation.prompt_len :]
         scores = adjust(logits, params, prompt=prompt, output=output)
-    mask = None
-    banned: tuple[int, ...] = ()
-    if request.constraint is not None:
-        mask = np.empty(-(-len(logits) // 32), dtype=np.uint32)
-        request.constraint.fill_mask(mask)
-    elif generation.num_output < params.min_tokens:
-        banned = tuple(eos_token_ids)
-    token_id = sample(scores, params, position=len(tokens), mask=mask, banned=banned)
+    if constraint is not None:
+        token_id = _sample_allowed(constraint, scores, params, len(tokens), eos_token_ids, mask)
+    else:
+        is_early = generation.num_output < params.min_tokens
+        banned = tuple(eos_token_ids) if is_early else ()
+        token_id = sample(scores, params, position=len(tokens), banned=banned)
     logprobs: tuple[TokenLogprobs, ...] = ()
     if params.num_logprobs is not None:
         logprobs = (logprobs_of(logits, token_id, params.num_logprobs),)
     room = generation.max_tokens - generation.num_output
-    if token_id in eos_token_ids and (request.constraint is not None or not params.ignore_eos):
+    if token_id in eos_token_ids and (constraint is not None or not params.ignore_eos):
         return TokenChoice((token_id,), logprobs, "stop")
     token_ids: tuple[int, ...] = (token_id,)
     is_complete = False
-    if request.constraint is not None:
+    if constraint is not None:
         # A forced token has no logits of its own, so with logprobs each is sampled by itself.
         most_forced = 0 if params.num_logprobs is not None else room - 1
-        token_ids += _advance(request.constraint, token_id, most_forced, eos_token_ids)
-        is_complete = request.constraint.is_complete
+        token_ids += _take_forced(constraint, most_forced, eos_token_ids)
+        is_complete = constraint.is_complete
     if request.stop is not None and request.stop.is_met_by(list(token_ids)):
         is_complete = True
     end: FinishReason | None = "length" if len(token_ids) == room else None
@@ -79,15 +89,35 @@ def as_engine_error(error: Exception) -> FlowForgeError:
     return wrapped
 
 
-def _advance(
-    constraint: TokenConstraint, token_id: int, most_forced: int, eos_token_ids: frozenset[int]
+def _sample_allowed(
+    constraint: TokenConstraint,
+    scores: npt.NDArray[np.float32],
+    params: SamplingParams,
+    position: int,
+    eos_token_ids: frozenset[int],
+    mask: npt.NDArray[np.uint32] | None,
+) -> int:
+    """Sample a token that the constraint takes; it has then consumed it, but for an end token."""
+    if mask is None:
+        mask = new_mask(len(scores))
+        constraint.fill_mask(mask)
+    for _ in range(_MAX_REFUSALS):
+        token_id = sample(scores, params, position=position, mask=mask)
+        if token_id in eos_token_ids or constraint.advance(token_id):
+            return token_id
+        constraint.fill_mask(mask)
+    raise EngineError(
+        "EN212", f"the constraint refused {_MAX_REFUSALS} tokens that its mask allowed"
+    )
+
+
+def _take_forced(
+    constraint: TokenConstraint, most: int, eos_token_ids: frozenset[int]
 ) -> tuple[int, ...]:
-    """Consume the token; the tokens that must follow it, consumed as well."""
-    constraint.advance(token_id)
+    """The tokens that must follow, consumed; at most so many, and no end token."""
     forced: list[int] = []
-    for following in constraint.forced_tokens()[:most_forced]:
-        if following in eos_token_ids:
+    for following in constraint.forced_tokens()[:most]:
+        if following in eos_token_ids or not constraint.advance(following):
             break
-        constraint.advance(following)
         forced.append(following)
     return tuple(forced)

@@ -6,16 +6,35 @@ derivatives, with a trie of the vocabulary.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from flowforge.errors import InternalError
+from flowforge.errors import InternalError, WorkflowError
+from flowforge.grammars.closing import find_closing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     import numpy.typing as npt
     from llguidance import LLMatcher
 
     from flowforge.grammars.vocabulary import Vocabulary
+
+_MAX_WARMING_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintProgress:
+    """How far an output has come, for display.
+
+    num_tokens: consumed. num_allowed: tokens that the last mask left, None before the first one.
+    """
+
+    num_tokens: int
+    num_allowed: int | None
+    is_accepting: bool
+    is_complete: bool
 
 
 class ConstraintState:
@@ -24,10 +43,15 @@ class ConstraintState:
     A step costs microseconds; a copy 4 to 20 of them.
     """
 
-    def __init__(self, matcher: LLMatcher, vocabulary: Vocabulary) -> None:
-        """Take over `matcher`, which nobody else may use from here on."""
+    def __init__(self, matcher: LLMatcher, vocabulary: Vocabulary, num_tokens: int = 0) -> None:
+        """Take over `matcher`, which nobody else may use from here on.
+
+        num_tokens: how many it has consumed.
+        """
         self._matcher = matcher
         self._vocabulary = vocabulary
+        self._num_tokens = num_tokens
+        self._num_allowed: int | None = None
 
     def __repr__(self) -> str:
         return f"ConstraintState(accepting={self.is_accepting} complete={self.is_complete})"
@@ -42,12 +66,24 @@ class ConstraintState:
         """Whether the output may end here."""
         return bool(self._matcher.is_accepting())
 
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The end tokens."""
+        return self._vocabulary.eos_ids
+
+    @property
+    def progress(self) -> ConstraintProgress:
+        """A snapshot for display."""
+        return ConstraintProgress(
+            self._num_tokens, self._num_allowed, self.is_accepting, self.is_complete
+        )
+
     def fill_mask(self, out: npt.NDArray[np.uint32]) -> None:
         """Write the allowed tokens as bits, least significant first.
 
         out: uint32 [num_mask_words], contiguous; every word is written. A complete output allows
-        the end tokens. Raises ValueError for another shape, InternalError IN411 when the grammar
-        outgrew a limit.
+        the end tokens. Drops the GIL. Raises ValueError for another shape, WorkflowError WF418 when
+        the constraint outgrew a limit.
         """
         num_words = self._vocabulary.num_mask_words
         if out.dtype != "uint32" or out.shape != (num_words,) or not out.flags.c_contiguous:
@@ -56,9 +92,13 @@ class ConstraintState:
             )
         self._matcher.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
         self._raise_if_broken()
+        self._num_allowed = int.from_bytes(out.tobytes(), "little").bit_count()
 
-    def advance(self, token_id: int) -> None:
-        """Consume one token that the mask allowed.
+    def limit_to(self, num_tokens: int) -> None:
+        """See `engine.constraint`: of no matter here; an output that is cut is cut."""
+
+    def advance(self, token_id: int) -> bool:
+        """Consume one token that the mask allowed; always True.
 
         Raises ValueError for one that it did not; the state is then as before.
         """
@@ -67,6 +107,15 @@ class ConstraintState:
             raise ValueError(f"token {token_id} is not allowed here")
         self._matcher.consume_token(token_id)
         self._raise_if_broken()
+        self._num_tokens += 1
+        return True
+
+    def rollback(self, num_tokens: int) -> None:
+        """Take the last tokens back, also over an end token. ValueError for more than there are."""
+        if not 0 <= num_tokens <= self._num_tokens:
+            raise ValueError(f"cannot take back {num_tokens} of {self._num_tokens} tokens")
+        self._matcher.rollback(num_tokens)
+        self._num_tokens -= num_tokens
 
     def forced_tokens(self) -> list[int]:
         """Tokens that must come next whatever the model says; not consumed by this call.
@@ -78,9 +127,17 @@ class ConstraintState:
             return []
         return list(self._matcher.compute_ff_tokens())
 
+    def closing(self, max_tokens: int) -> tuple[int, ...] | None:
+        """A short ending of at most `max_tokens` tokens after which the output is accepting.
+
+        Empty where it is already; None where none was found, which does not mean that there is
+        none. Does not change the state.
+        """
+        return find_closing(self._matcher, self._vocabulary, max_tokens)
+
     def fork(self) -> Self:
         """Copy the state: the copy and the original go on independently."""
-        return type(self)(self._matcher.deep_copy(), self._vocabulary)
+        return type(self)(self._matcher.deep_copy(), self._vocabulary, self._num_tokens)
 
     def _allows(self, token_id: int) -> bool:
         if token_id in self._vocabulary.eos_ids:
@@ -90,14 +147,20 @@ class ConstraintState:
         return bool(self._matcher.validate_tokens([token_id]) == 1)
 
     def _raise_if_broken(self) -> None:
-        if self._matcher.is_error():
-            # The first line only: what follows is the parser's state, and with it the output.
-            reason = self._matcher.get_error().splitlines()[0]
-            raise InternalError(
-                "IN411",
-                f"the constraint's matcher failed: {reason}",
-                help="make the JSON schema smaller, and report this",
+        if not self._matcher.is_error():
+            return
+        if self._matcher.stop_reason() in ("ParserTooComplex", "LexerTooComplex"):
+            raise WorkflowError(
+                "WF418",
+                f"the constraint outgrew its limits after {self._num_tokens} tokens",
+                help="make the schema, grammar or regex simpler: fewer nested repetitions, less "
+                "that can be read in two ways",
             )
+        # The first line only: what follows is the parser's state, and with it the output.
+        reason = self._matcher.get_error().splitlines()[0]
+        raise InternalError(
+            "IN411", f"the constraint's matcher failed: {reason}", help="please report this"
+        )
 
 
 class CompiledConstraint:
@@ -110,12 +173,26 @@ class CompiledConstraint:
         """Take over `prototype`, a matcher at its start that has no error."""
         self._prototype = prototype
         self.vocabulary = vocabulary
-        # Copies carry the lexer states that a first mask learns.
-        prototype.compute_bitmask()
+        _warm(prototype, vocabulary)
 
     def __repr__(self) -> str:
         return f"CompiledConstraint({self.vocabulary!r})"
 
-    def start(self) -> ConstraintState:
-        """Begin an output."""
-        return ConstraintState(self._prototype.deep_copy(), self.vocabulary)
+    def start(self, after: Sequence[int] = ()) -> ConstraintState:
+        """Begin an output, or go on with one of which there are tokens, as a fork of it does.
+
+        Raises ValueError when it cannot begin with those tokens.
+        """
+        state = ConstraintState(self._prototype.deep_copy(), self.vocabulary)
+        for token_id in after:
+            state.advance(token_id)
+        return state
+
+
+def _warm(prototype: LLMatcher, vocabulary: Vocabulary) -> None:
+    """Go along one short output: copies carry the lexer states that its masks have learned."""
+    prototype.compute_bitmask()
+    for token_id in find_closing(prototype, vocabulary, _MAX_WARMING_TOKENS) or ():
+        prototype.consume_token(token_id)
+        prototype.compute_bitmask()
+    prototype.reset()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING
 
 from flowforge.errors import EngineError
+from flowforge.grammars.closing import closing_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from llguidance import LLTokenizer
 
@@ -18,6 +20,8 @@ class Vocabulary:
 
     vocab_size: the width of the model's logits; ids past the tokenizer's own are never allowed.
     eos_ids: every id that may end a constrained output, and only where it may end.
+    control_ids: tokens that stand apart from ordinary text, by their own: no free text of a
+    constrained output holds one.
     fingerprint: of the tokenizer, the end tokens and the width; what compiled constraints may be
     cached under, together with their source.
     """
@@ -37,11 +41,18 @@ class Vocabulary:
         identity = f"{ends}/{vocab_size}/{tokenizer_json}"
         self.fingerprint = hashlib.sha256(identity.encode()).hexdigest()
         self.backend = _build(tokenizer_json, ends, vocab_size)
+        self.control_ids = _control_ids(tokenizer_json)
+        self.closing_tokens = closing_tokens(self.backend)
 
     @property
     def num_mask_words(self) -> int:
         """Length of a mask in uint32 words."""
         return (self.vocab_size + 31) // 32
+
+    @property
+    def eos_texts(self) -> frozenset[str]:
+        """The texts of the end tokens."""
+        return frozenset(text for text, one in self.control_ids.items() if one in self.eos_ids)
 
     def __repr__(self) -> str:
         return f"Vocabulary(size={self.vocab_size} eos={sorted(self.eos_ids)})"
@@ -55,6 +66,12 @@ def _build(tokenizer_json: str, eos_ids: list[int], vocab_size: int) -> LLTokeni
         return LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=eos_ids)
     except ValueError as error:
         raise _unfit(str(error)) from error
+
+
+def _control_ids(tokenizer_json: str) -> Mapping[str, int]:
+    """The added tokens, special or not: llguidance keeps them all apart from text."""
+    added = json.loads(tokenizer_json).get("added_tokens", [])
+    return {str(token["content"]): int(token["id"]) for token in added}
 
 
 def _unfit(reason: str) -> EngineError:

@@ -9,7 +9,6 @@ from core_client import Client, output, text, usage_of
 from history_model import Updates, history_core, right_output
 
 from flowforge.engine.kv.cache import KvCache
-from flowforge.engine.kv.canary import PageCanary
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import (
@@ -417,7 +416,10 @@ def test_a_constraint_that_raises_ends_its_own_generation_only() -> None:
         def fill_mask(self, out: object) -> None:
             raise ZeroDivisionError("a defect in the constraint")
 
-        def advance(self, token_id: int) -> None:
+        def limit_to(self, num_tokens: int) -> None:
+            pass
+
+        def advance(self, token_id: int) -> bool:
             raise AssertionError("never reached")
 
         def forced_tokens(self) -> list[int]:
@@ -477,20 +479,3 @@ def test_free_pages_are_told_to_who_debugs() -> None:
 
     assert 1 == len(reserved_only)
     assert {0, 1, 2} == set(freed)
-
-
-def test_the_canary_spares_a_page_that_was_taken_again() -> None:
-    """A plan may free a page, copy out of it and take it for something else."""
-    filled: list[int] = []
-    canary = PageCanary(filled.extend)
-    kv = KvCache(2, 4, canary.note)
-    path = kv.open(Namespace())
-    kv.reserve(path, 8)
-    kv.release(path)
-    again = kv.open(Namespace())
-    kv.reserve(again, 4)
-
-    canary.fill(kv.is_free)
-    canary.fill(kv.is_free)
-
-    assert [1] == filled
