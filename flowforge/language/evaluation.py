@@ -2,7 +2,7 @@
 
 Fields are looked up among an object's own keys only, never as attributes, so no method shadows
 them and nothing of Python can be reached. A field that is absent reads as null; an index beyond the
-end of a list is an error.
+end of a list is an error. Who counts tokens comes with the names, in a `MeasuredScope`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from flowforge.language.json_values import (
     order_of_values,
     within_limits,
 )
+from flowforge.language.token_meter import MeasuredScope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,7 +119,8 @@ def _piped(node: Piped, scope: Mapping[str, JsonValue]) -> JsonValue:
     if filter_ is None:
         raise EvaluationError("WF404", f"there is no filter {node.filter!r}")
     arguments = [_evaluate(argument, scope) for argument in node.arguments]
-    return filter_.apply(_evaluate(node.subject, scope), arguments)
+    meter = scope.token_meter if isinstance(scope, MeasuredScope) else None
+    return filter_.apply(_evaluate(node.subject, scope), arguments, meter)
 
 
 def _truth(value: JsonValue) -> bool:

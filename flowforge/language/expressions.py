@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # What names mean while a step runs: "inputs" (an object of all inputs), steps with their values,
 # loop variables. A nested block sees its own names and those around it: `{**outer, **own}`.
+# Filters on tokens need a MeasuredScope, which says who counts.
 Scope: TypeAlias = "Mapping[str, JsonValue]"
 
 

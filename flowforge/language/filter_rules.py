@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flowforge.language.program import JsonValue
+    from flowforge.language.token_meter import TokenMeter
 
     TypeRule = Callable[[Type, Sequence[Type]], Type]
     FilterFunction = Callable[[JsonValue, Sequence[JsonValue]], JsonValue]
+    TokenFunction = Callable[[JsonValue, Sequence[JsonValue], TokenMeter], JsonValue]
 
 ANY_ARRAY = Array(ANY)
 ANY_OBJECT = Object((), ANY)
@@ -52,15 +54,19 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One filter. example: an expression that shows it, for the documentation."""
+    """One filter. example: an expression that shows it, for the documentation.
+
+    function: of the value and the arguments; None for a filter on tokens, which has the other.
+    """
 
     name: str
     summary: str
     subject: Type
     arguments: tuple[Argument, ...]
     result: TypeRule
-    function: FilterFunction
+    function: FilterFunction | None
     example: str
+    token_function: TokenFunction | None = None
 
     def infer(self, subject: Type, arguments: Sequence[Type]) -> Type:
         """The type of the result. Raises FilterTypeError."""
@@ -73,9 +79,17 @@ class Filter:
         self._check_subject(subject)
         return self.result(subject, arguments)
 
-    def apply(self, subject: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
-        """The result. Raises EvaluationError."""
-        value = self.function(subject, arguments)
+    def apply(
+        self, subject: JsonValue, arguments: Sequence[JsonValue], meter: TokenMeter | None
+    ) -> JsonValue:
+        """The result. meter: for filters on tokens. Raises EvaluationError."""
+        if self.function is not None:
+            value = self.function(subject, arguments)
+        elif self.token_function is not None and meter is not None:
+            value = self.token_function(subject, arguments, meter)
+        else:
+            message = f"filter {self.name!r} counts tokens, and there is no model here that does"
+            raise EvaluationError("WF406", message)
         if isinstance(value, str):
             check_length(self.name, len(value))
         return value

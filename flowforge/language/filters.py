@@ -13,12 +13,14 @@ from flowforge.language.filter_rules import (
     Filter,
     always,
     count_of,
+    items_of,
     mismatch,
     object_of,
 )
-from flowforge.language.json_values import finite_number
+from flowforge.language.json_values import finite_number, within_limits
 from flowforge.language.list_filters import LIST_FILTERS
 from flowforge.language.text_filters import TEXT_FILTERS
+from flowforge.language.token_filters import TOKEN_FILTERS
 from flowforge.language.types import (
     ANY,
     INTEGER,
@@ -26,6 +28,7 @@ from flowforge.language.types import (
     NUMBER,
     STRING,
     Array,
+    Field,
     Object,
     Type,
     join_types,
@@ -75,6 +78,16 @@ def _values(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
     return [*object_of("values", value).values()]
 
 
+def _items_of_object(subject: Type, arguments: Sequence[Type]) -> Type:
+    values = items_of(_values_of(subject, arguments))
+    return Array(Object((Field("key", STRING, True), Field("value", values, True)), None))
+
+
+def _items(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
+    pairs = object_of("items", value).items()
+    return within_limits([{"key": key, "value": one} for key, one in pairs])
+
+
 def _default(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
     return arguments[0] if value is None else value
 
@@ -89,6 +102,7 @@ def _round(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
 _ALL = (
     *TEXT_FILTERS,
     *LIST_FILTERS,
+    *TOKEN_FILTERS,
     Filter(
         "len",
         "characters of a text, items of a list, fields of an object",
@@ -117,6 +131,15 @@ _ALL = (
         "inputs.rows[0] | values",
     ),
     Filter(
+        "items",
+        "an object's fields as a list of `{key, value}`, to loop over",
+        ANY_OBJECT,
+        (),
+        _items_of_object,
+        _items,
+        "inputs.rows[0] | items",
+    ),
+    Filter(
         "default",
         "the argument where the value is null, like '??'",
         ANY,
@@ -136,4 +159,3 @@ _ALL = (
     ),
 )
 FILTERS: Mapping[str, Filter] = {filter_.name: filter_ for filter_ in _ALL}
-UNBUILT_FILTERS = ("truncate_tokens",)

@@ -23,7 +23,7 @@ from flowforge.language.expression_nodes import (
     Piped,
 )
 from flowforge.language.filter_rules import FilterTypeError
-from flowforge.language.filters import FILTERS, UNBUILT_FILTERS
+from flowforge.language.filters import FILTERS
 from flowforge.language.list_filters import field_types
 from flowforge.language.types import (
     ANY,
@@ -180,9 +180,6 @@ class Inference:
         arguments = [self.infer(argument) for argument in node.arguments]
         start, end = node.filter_start, node.filter_start + len(node.filter)
         filter_ = FILTERS.get(node.filter)
-        if node.filter in UNBUILT_FILTERS:
-            message = f"filter {node.filter!r} is not built yet"
-            return self._error("WF102", message, start, end, "'truncate' counts characters")
         if filter_ is None:
             otherwise = "filters: " + ", ".join(sorted(FILTERS))
             help = did_you_mean(node.filter, FILTERS, otherwise)

@@ -79,6 +79,18 @@ def _fields_of(subject: Type, _arguments: Sequence[Type]) -> Type:
     return Array(ANY)
 
 
+def _flat(subject: Type, _arguments: Sequence[Type]) -> Type:
+    return Array(items_of(items_of(subject)))
+
+
+def _in_pairs(subject: Type, arguments: Sequence[Type]) -> Type:
+    return Array(Array(join_types([items_of(subject), items_of(arguments[0])])))
+
+
+def _in_chunks(subject: Type, _arguments: Sequence[Type]) -> Type:
+    return Array(Array(items_of(subject)))
+
+
 def _join(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
     separator = string_of("join", arguments[0]) if arguments else ""
     return joined("join", [text_of_value(item) for item in list_of("join", value)], separator)
@@ -120,6 +132,25 @@ def _append(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
 
 def _concat(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
     return within_limits([*list_of("concat", value), *list_of("concat", arguments[0])])
+
+
+def _flatten(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
+    items: list[JsonValue] = []
+    for item in list_of("flatten", value):
+        items += list_of("flatten", item)
+    return within_limits(items)
+
+
+def _zip(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
+    pairs = zip(list_of("zip", value), list_of("zip", arguments[0]), strict=False)
+    return within_limits([[item, other] for item, other in pairs])
+
+
+def _chunks(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
+    items, size = list_of("chunks", value), count_of("chunks", arguments[0])
+    if size == 0:
+        raise EvaluationError("WF404", "filter 'chunks' takes a whole number from 1, got 0")
+    return within_limits([items[start : start + size] for start in range(0, len(items), size)])
 
 
 def _reverse(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
@@ -242,6 +273,18 @@ LIST_FILTERS = (
     _list_filter(
         "concat", "a list and another one behind it", _with_items, _concat,
         "[1, 2] | concat([3])", (Argument("list", ANY_ARRAY),),
+    ),
+    _list_filter(
+        "flatten", "the items of a list's lists in one list", _flat, _flatten,
+        "[[1, 2], [], [3]] | flatten", subject=Array(ANY_ARRAY),
+    ),
+    _list_filter(
+        "zip", "a list's items in pairs with those of another, as far as both go", _in_pairs, _zip,
+        '["a", "b"] | zip([1, 2])', (Argument("list", ANY_ARRAY),),
+    ),
+    _list_filter(
+        "chunks", "a list in lists of so many items; the last may have fewer", _in_chunks, _chunks,
+        "[1, 2, 3] | chunks(2)", (Argument("size", INTEGER),),
     ),
     _list_filter("reverse", "a list from its end", _same, _reverse, "[1, 2, 3] | reverse"),
     _list_filter(

@@ -21,6 +21,7 @@ from flowforge.language.expression_parser import (
 )
 from flowforge.language.filters import FILTERS
 from flowforge.language.json_values import MAX_TEXT_CHARS, MAX_VALUE_DEPTH, MAX_VALUE_PARTS
+from flowforge.language.token_meter import MeasuredNames, WordMeter
 from flowforge.language.types import display_type
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ From what binds tightest to what binds loosest; parentheses group. The examples 
 |---|---|---|---|---|
 {chr(10).join(filters)}
 
-`truncate_tokens` is not built yet; `truncate` counts characters.
+Tokens are those of the run's own model. Where answers are scripted there is none, and a token is a
+word with the white space before it, as in these examples.
 
 ## Limits
 
@@ -164,7 +166,7 @@ def _filter_row(filter_: Filter) -> str:
 
 
 def _result(text: str) -> str:
-    value = evaluate_node(parse_expression(text), _SCOPE)
+    value = evaluate_node(parse_expression(text), MeasuredNames(_SCOPE, WordMeter()))
     return _code(json.dumps(value, ensure_ascii=False))
 
 

@@ -13,8 +13,15 @@ from flowforge.language.filter_rules import (
     count_of,
     string_of,
 )
-from flowforge.language.json_values import EvaluationError, json_text, text_of_value
-from flowforge.language.types import ANY, INTEGER, NULL, NUMBER, STRING, join_types
+from flowforge.language.json_values import (
+    EvaluationError,
+    json_text,
+    problem_with_json,
+    read_json,
+    text_of_value,
+    within_limits,
+)
+from flowforge.language.types import ANY, BOOLEAN, INTEGER, NULL, NUMBER, STRING, join_types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +72,16 @@ def _replace(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
     return text.replace(old, new)
 
 
+def _starts_with(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
+    text, start = (string_of("starts_with", one) for one in (value, arguments[0]))
+    return text.startswith(start)
+
+
+def _ends_with(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
+    text, end = (string_of("ends_with", one) for one in (value, arguments[0]))
+    return text.endswith(end)
+
+
 def _truncate(value: JsonValue, arguments: Sequence[JsonValue]) -> JsonValue:
     text, most = string_of("truncate", value), count_of("truncate", arguments[0])
     ending = string_of("truncate", arguments[1]) if len(arguments) > 1 else "…"
@@ -86,6 +103,14 @@ def _number(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
     if number in (float("inf"), float("-inf")):
         return None
     return int(text) if text.lstrip("+-").isdigit() else number
+
+
+def _from_json(value: JsonValue, _arguments: Sequence[JsonValue]) -> JsonValue:
+    try:
+        parsed = read_json(string_of("from_json", value))
+    except ValueError:
+        return None
+    return None if problem_with_json(parsed) is not None else within_limits(parsed)
 
 
 TEXT_FILTERS = (
@@ -135,6 +160,33 @@ TEXT_FILTERS = (
         always(STRING),
         _truncate,
         '"a long story" | truncate(7)',
+    ),
+    Filter(
+        "starts_with",
+        "whether a text begins with another",
+        STRING,
+        (Argument("start", STRING),),
+        always(BOOLEAN),
+        _starts_with,
+        '"Yes, it is" | starts_with("Yes")',
+    ),
+    Filter(
+        "ends_with",
+        "whether a text ends with another",
+        STRING,
+        (Argument("end", STRING),),
+        always(BOOLEAN),
+        _ends_with,
+        '"Is it?" | ends_with("?")',
+    ),
+    Filter(
+        "from_json",
+        "the value that a text of JSON says, null when it says none",
+        STRING,
+        (),
+        always(ANY),
+        _from_json,
+        "'[1, {\"a\": true}]' | from_json",
     ),
     Filter(
         "number",

@@ -7,7 +7,7 @@ looks at shapes; otherwise what comes out is unknown, with a bound where there i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from flowforge.language.evaluation import evaluate_node
@@ -30,6 +30,7 @@ from flowforge.language.expression_nodes import (
     names_of,
 )
 from flowforge.language.json_values import EvaluationError
+from flowforge.language.token_meter import MeasuredNames
 from flowforge.planning.quantity import UNBOUNDED, Quantity, exactly, total
 from flowforge.planning.values import (
     MixedText,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from flowforge.language.expressions import Expression
     from flowforge.language.program import JsonValue
     from flowforge.language.templates import Template
+    from flowforge.language.token_meter import TokenMeter
     from flowforge.planning.values import CountTokens
 
 PlanScope: TypeAlias = Mapping[str, PlanValue]
@@ -62,19 +64,24 @@ _FilterOnShapes: TypeAlias = Callable[[PlanValue, Sequence[PlanValue]], "PlanVal
 _MOST_NUMBER_TOKENS = 32
 _MOST_BOOLEAN_TOKENS = 5
 _MOST_MARK_TOKENS = 12  # a line feed, a number, a stop and a space
-_NUMBERS = frozenset(("len", "sum", "round", "number", "count"))
+_NUMBERS = frozenset(("len", "sum", "round", "number", "count", "tokens"))
 # Of texts and lists these give no more than they were given.
 _SHORTENING = frozenset(
     ("trim", "truncate", "compact", "unique", "sort", "reverse", "first", "last", "head", "tail",
-     "where", "pluck", "keys", "values", "max", "min")
+     "where", "pluck", "keys", "values", "max", "min", "flatten", "chunks")
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Evaluates expressions and texts. count: tokens of a text that is known."""
+    """Evaluates expressions and texts. meter: counts tokens of texts that are known."""
 
-    count: CountTokens
+    meter: TokenMeter
+
+    @property
+    def count(self) -> CountTokens:
+        """Tokens of a text that is known."""
+        return self.meter.count_tokens
 
     def value_of(self, expression: Expression, scope: PlanScope) -> PlanValue:
         """The value as far as it is known. Raises WorkflowError WF4xx as a run would."""
@@ -106,7 +113,7 @@ class Evaluator:
             else:
                 break
         else:
-            return plan_value(evaluate_node(node, known))
+            return plan_value(evaluate_node(node, MeasuredNames(known, self.meter)))
         return self._open_value(node, scope)
 
     def _open_value(self, node: Node, scope: PlanScope) -> PlanValue:
@@ -194,6 +201,8 @@ class Evaluator:
             return Unknown(key, Quantity(1, _MOST_NUMBER_TOKENS))
         if node.filter in _SHORTENING:
             return self._reduced(key, subject)
+        if node.filter == "truncate_tokens":
+            return _at_most(self._reduced(key, subject), arguments[0])
         if node.filter in ("default", "json", "text"):
             pieces = [subject, *arguments]
             doubled = total(tokens_of(one, self.count) for one in [*pieces, *pieces]) + exactly(2)
@@ -209,6 +218,14 @@ class Evaluator:
             return Unknown(key, Quantity(0, most), UNBOUNDED, subject.origins)
         origins = frozenset[str]().union(*map(origins_of, [subject, *arguments]))
         return Unknown(key, UNBOUNDED, UNBOUNDED, origins)
+
+
+def _at_most(text: Unknown, num_tokens: PlanValue) -> Unknown:
+    """A text that was cut. What is counted is its own tokens, whatever stands around it."""
+    if not isinstance(num_tokens, int):
+        return text
+    most = num_tokens if text.tokens.most is None else min(num_tokens, text.tokens.most)
+    return replace(text, tokens=Quantity(0, most))
 
 
 def _missing(name: str) -> NoReturn:
@@ -304,6 +321,33 @@ def _concat(subject: PlanValue, arguments: Sequence[PlanValue]) -> PlanValue | N
     return [*subject, *other]
 
 
+def _flatten(subject: PlanValue, _arguments: Sequence[PlanValue]) -> PlanValue | None:
+    if not isinstance(subject, list):
+        return None
+    lists = [item for item in subject if isinstance(item, list)]
+    return [one for item in lists for one in item] if len(lists) == len(subject) else None
+
+
+def _chunks(subject: PlanValue, arguments: Sequence[PlanValue]) -> PlanValue | None:
+    size = arguments[0]
+    if not isinstance(subject, list) or not isinstance(size, int) or size < 1:
+        return None
+    return [subject[start : start + size] for start in range(0, len(subject), size)]
+
+
+def _zip(subject: PlanValue, arguments: Sequence[PlanValue]) -> PlanValue | None:
+    other = arguments[0]
+    if not isinstance(subject, list) or not isinstance(other, list):
+        return None
+    return [[item, one] for item, one in zip(subject, other, strict=False)]
+
+
+def _items(subject: PlanValue, _arguments: Sequence[PlanValue]) -> PlanValue | None:
+    if not isinstance(subject, dict):
+        return None
+    return [{"key": key, "value": one} for key, one in subject.items()]
+
+
 def _len(subject: PlanValue, _arguments: Sequence[PlanValue]) -> PlanValue | None:
     return len(subject) if isinstance(subject, list | dict) else None
 
@@ -339,6 +383,10 @@ _FILTERS_ON_SHAPES: Mapping[str, _FilterOnShapes] = {
     "tail": _tail,
     "append": _append,
     "concat": _concat,
+    "flatten": _flatten,
+    "chunks": _chunks,
+    "zip": _zip,
+    "items": _items,
     "len": _len,
     "keys": _keys,
     "values": _values,

@@ -28,6 +28,7 @@ from flowforge.language.program import (
     Set,
     Switch,
 )
+from flowforge.language.token_meter import EncodingMeter
 from flowforge.language.traversal import blocks_of
 from flowforge.planning.branches import (
     plan_for_each,
@@ -93,11 +94,8 @@ class Planner:
     """Goes through steps in an order in which they can run."""
 
     def __init__(self, tokens: Tokenizing, page_size: int) -> None:
-        def count(text: str) -> int:
-            return len(tokens.encode(text))
-
-        self.count = count
-        self.evaluator = Evaluator(self.count)
+        self.evaluator = Evaluator(EncodingMeter(tokens.encode))
+        self.count = self.evaluator.count
         self._book = PrefixBook(tokens.recomputation)
         self.writer = GenerationPlanner(tokens, self.evaluator, self._book, page_size)
         self.problems: list[str] = []

@@ -71,7 +71,6 @@ FILES = [
     ("WF102", "4:24", HEAD + "steps:\n  a: {user: hi, gen: , cache: yes}\n"),
     ("WF102", "4:25", HEAD + "steps:\n  a: { user: hi, gen: { tools: [x] } }\n"),
     ("WF102", "4:37", HEAD + "steps:\n  a: { user: hi, gen: { n: 2, pick: best } }\n"),
-    ("WF102", "8:21", _expression("${ inputs.s | truncate_tokens(3) }")),
     ("WF103", "1:1", "flowforge: 1\n" + GEN),
     ("WF104", "4:14", HEAD + "steps:\n  a: { from: b, gen: }\n"),
     ("WF105", "4:3", HEAD + "steps:\n  a:b/../c: { user: x, gen: }\n"),
@@ -243,6 +242,7 @@ EVALUATIONS = [
     ("WF404", "${ inputs.x < 'a' }"),
     ("WF404", "${ not inputs.x }"),
     ("WF405", "${ 1 / (inputs.x - 3) }"),
+    ("WF406", "${ inputs.long | truncate_tokens(3) }"),
 ]
 
 
