@@ -19,7 +19,8 @@ class EngineConfig:
     OMP_NUM_THREADS or else the cores this process may use.
     context_len: tokens of one sequence to load the model for; None for what it knows as it is. More
     turns on the long form of its rope scaling, for texts of any length.
-    is_debug: free pages are filled with NaN, so a wrong read cannot pass for a right one. Slow.
+    is_debug: free pages are filled with NaN and every KV row is tagged with the text that it stands
+    for, so that a wrong read fails (IN203) and cannot pass for a right one. Slow.
     """
 
     page_size: int = 16

@@ -6,14 +6,13 @@ import gc
 import os
 import time
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.core import EngineCore, ModelLimits
 from flowforge.engine.engine import Engine
+from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache
-from flowforge.engine.kv.canary import PageCanary
 from flowforge.engine.memory import free_memory, in_bytes, plan_pages
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.scheduler import SchedulerLimits
@@ -76,11 +75,10 @@ def _make_core(directory: Path, vocab_size: int, config: EngineConfig) -> Engine
             dtype=weights.dtype,
             device=decoder.device,
         )
-    canary = PageCanary(store.poison) if config.is_debug else None
-    kv = KvCache(num_pages, config.page_size, canary.note if canary is not None else None)
-    fill = partial(canary.fill, kv.is_free) if canary is not None else None
+    audit = KvAudit(num_pages, config.page_size, store.poison) if config.is_debug else None
+    kv = KvCache(num_pages, config.page_size, audit.note_freed if audit is not None else None)
     return EngineCore(
-        ModelRunner(decoder, store, after_copies=fill),
+        ModelRunner(decoder, store, audit, kv.is_free),
         kv,
         SchedulerLimits(config.max_step_tokens, config.max_running),
         ModelLimits(

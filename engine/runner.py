@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from flowforge.engine.attention.paged import PagedAttention, Span
@@ -13,10 +14,11 @@ from flowforge.engine.sampling import logprobs_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import numpy as np
     import numpy.typing as npt
 
+    from flowforge.engine.kv.audit import KvAudit
     from flowforge.engine.kv.cache import KvPath
+    from flowforge.engine.kv.pool import PageId
     from flowforge.engine.kv.store import KvStore
     from flowforge.engine.models.decoder import Decoder
     from flowforge.engine.sampling import TokenLogprobs
@@ -30,15 +32,20 @@ _LM_HEAD_ROWS = 32
 class ModelRunner:
     """Owns the step's tensors; the decoder and the KV store are borrowed.
 
-    after_copies: called between a step's copies and its forward pass, for debugging.
+    audit: checks every row that is read, for debugging; is_free: of the cache that it watches.
     """
 
     def __init__(
-        self, decoder: Decoder, store: KvStore, after_copies: Callable[[], None] | None = None
+        self,
+        decoder: Decoder,
+        store: KvStore,
+        audit: KvAudit | None = None,
+        is_free: Callable[[PageId], bool] = lambda _: False,
     ) -> None:
         self._decoder = decoder
         self._store = store
-        self._after_copies = after_copies
+        self._audit = audit
+        self._is_free = is_free
         self._device = store.rows.device
 
     @torch.inference_mode()
@@ -48,8 +55,8 @@ class ModelRunner:
         Returns when the rows are written. Rows are read and written through the paths as planned.
         """
         self._store.copy_rows(plan.copies)
-        if self._after_copies is not None:
-            self._after_copies()
+        if self._audit is not None:
+            self._audit.copied(plan.copies, self._is_free)
         if not plan.chunks:
             return []
         token_ids: list[int] = []
@@ -61,6 +68,8 @@ class ModelRunner:
             token_ids += chunk.sequence.tokens[chunk.start : chunk.stop]
             positions += range(chunk.start, chunk.stop)
             slots += _slots(spans[-1], chunk)
+            if self._audit is not None:
+                _check_rows(self._audit, spans[-1], chunk)
         attention = PagedAttention(self._store.rows, self._tensor(slots), tuple(spans))
         hidden = self._decoder.forward(self._tensor(token_ids), self._tensor(positions), attention)
         last = self._last_logits(plan, spans, hidden)
@@ -123,6 +132,13 @@ def _ranges(path: KvPath, num_tokens: int, page_size: int) -> tuple[tuple[int, i
         left -= length
     assert left == 0, f"{left} rows of a chunk were not reserved"
     return tuple(ranges)
+
+
+def _check_rows(audit: KvAudit, span: Span, chunk: Chunk) -> None:
+    slots = np.concatenate([np.arange(start, start + length) for start, length in span.ranges])
+    sequence = chunk.sequence
+    tokens = sequence.tokens[: chunk.stop]
+    audit.read_and_written(sequence.namespace, tokens, slots, chunk.start)
 
 
 def _slots(span: Span, chunk: Chunk) -> list[int]:
