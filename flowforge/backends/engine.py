@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -30,12 +30,12 @@ from flowforge.engine.loading import engine_for
 from flowforge.engine.model_store import Progress, resolve_model, silent
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.sampling import SamplingParams
-from flowforge.engine.sequence import GenerationFinished, GenerationRequest
+from flowforge.engine.sequence import GenerationFinished, GenerationRequest, GenerationUsage
 from flowforge.engine.text.chat_template import ChatTemplate
 from flowforge.engine.text.detokenizer import IncrementalDetokenizer
 from flowforge.engine.text.messages import Message
 from flowforge.engine.text.tokenizer import Tokenizer
-from flowforge.errors import WorkflowError
+from flowforge.errors import EngineError, WorkflowError
 from flowforge.grammars import Vocabulary, compile_choice, compile_json_schema, compile_regex
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from flowforge.engine.engine import Engine
     from flowforge.engine.handle import EngineSequence
     from flowforge.engine.kv.prefix_tree import Namespace
-    from flowforge.engine.sequence import GenerationUsage
     from flowforge.grammars import CompiledConstraint
 
 
@@ -145,7 +144,24 @@ class EngineBackend:
                     "what its constraint allows",
                     help="change the one or the other; JSON is written without white space",
                 ) from error
+        self._go_on(constraint, request)
         return constraint
+
+    def _go_on(self, constraint: TokenConstraint, request: GenerateRequest) -> None:
+        """Bring a constraint behind what an earlier generation wrote."""
+        for token_id in request.written:
+            if token_id in self.tokenizer.eos_ids:
+                return
+            try:
+                is_taken = constraint.advance(token_id)
+            except ValueError:
+                is_taken = False
+            if not is_taken:
+                raise EngineError(
+                    "EN707",
+                    f"what {request.label!r} had written does not fit its constraint any more",
+                    help="run it from that step again: flowforge rerun RUN --from STEP",
+                )
 
     def _compile(self, request: GenerateRequest) -> CompiledConstraint:
         if self._vocabulary is None:
@@ -201,6 +217,21 @@ class EngineConversation:
         """See `Conversation.add_assistant`."""
         self._history = self._history.with_example(text)
 
+    def add_written(self, written: GenerationDone, prefill: str) -> None:
+        """See `Conversation.add_written`."""
+        self._sequence.append(self._rest_of_prompt())
+        self._sequence.append(self._backend.tokenizer.encode(prefill))
+        num_tokens = len(self._sequence.tokens)
+        if written.output_ids is None or num_tokens != written.usage.prompt_tokens:
+            raise EngineError(
+                "EN707",
+                f"a conversation cannot go on as it was: its prompt had "
+                f"{written.usage.prompt_tokens:,} tokens and would have {num_tokens:,} now",
+                help="resume with the model that the run began with, or run it again",
+            )
+        self._sequence.append(written.output_ids)
+        self._history = self._history.with_assistant(written.text)
+
     async def fork(self) -> EngineConversation:
         """See `Conversation.fork`."""
         return EngineConversation(self._backend, await self._sequence.fork(), self._history)
@@ -227,15 +258,22 @@ class EngineConversation:
         try:
             if text:
                 yield TextDelta(text, 0)
-            updates = self._sequence.generate(self._engine_request(request, constraint))
-            async with aclosing(updates):
-                async for update in updates:
-                    if isinstance(update, GenerationFinished):
-                        finished = update
-                        continue
-                    piece = detokenizer.push(update.token_ids)
-                    text += piece
-                    yield TextDelta(piece, len(update.token_ids))
+            if request.written:
+                piece = detokenizer.push(request.written)
+                text += piece
+                self._sequence.append(request.written)
+                yield TextDelta(piece, len(request.written), request.written)
+            finished = self._end_of_written(request, constraint, detokenizer)
+            if finished is None:
+                updates = self._sequence.generate(self._engine_request(request, constraint))
+                async with aclosing(updates):
+                    async for update in updates:
+                        if isinstance(update, GenerationFinished):
+                            finished = update
+                            continue
+                        piece = detokenizer.push(update.token_ids)
+                        text += piece
+                        yield TextDelta(piece, len(update.token_ids), update.token_ids)
             rest = detokenizer.finish()
             if rest:
                 text += rest
@@ -243,13 +281,35 @@ class EngineConversation:
             is_whole = True
         finally:
             if not is_whole:
-                self._cut = self._cut_of(prompt_len, time.monotonic() - started_at)
+                num_given = prompt_len + len(request.written)
+                self._cut = self._cut_of(num_given, time.monotonic() - started_at)
                 self._sequence.truncate(before)
         assert finished is not None, "a generation ends with its usage or an error"
         if detokenizer.stopped:
             self._sequence.truncate(prompt_len + detokenizer.num_tokens)
         self._history = self._history.with_assistant(text)
-        yield self._done(text, finished, prompt_len, time.monotonic() - started_at)
+        done = self._done(text, finished, prompt_len, time.monotonic() - started_at)
+        yield _with_restored(done, len(request.written))
+
+    def _end_of_written(
+        self,
+        request: GenerateRequest,
+        constraint: TokenConstraint | None,
+        detokenizer: IncrementalDetokenizer,
+    ) -> GenerationFinished | None:
+        """The end of a generation that had come to it before it was cut; None when it goes on."""
+        written, max_tokens = request.written, request.sampling.max_tokens
+        if not written:
+            return None
+        is_stopped = (
+            detokenizer.stopped
+            or written[-1] in self._backend.tokenizer.eos_ids
+            or (constraint is not None and constraint.is_complete)
+        )
+        if not is_stopped and (max_tokens is None or len(written) < max_tokens):
+            return None
+        usage = GenerationUsage(len(self._sequence.tokens), 0, 0, 0, 0, 0.0, 0.0)
+        return GenerationFinished("stop" if is_stopped else "length", usage)
 
     def take_cut(self) -> GenerationCut | None:
         """See `Conversation.take_cut`."""
@@ -294,11 +354,14 @@ class EngineConversation:
     def _engine_request(
         self, request: GenerateRequest, constraint: TokenConstraint | None
     ) -> GenerationRequest:
-        stop = request.sampling.stop
+        stop, written = request.sampling.stop, request.written
+        sampling = request.sampling
+        if sampling.max_tokens is not None:
+            sampling = replace(sampling, max_tokens=sampling.max_tokens - len(written))
         return GenerationRequest(
-            _sampling_params(request.sampling),
+            _sampling_params(sampling),
             constraint,
-            _StopStrings(self._backend.tokenizer, stop) if stop else None,
+            _StopStrings(self._backend.tokenizer, stop, written) if stop else None,
             request.priority,
         )
 
@@ -349,11 +412,24 @@ def _usage_of(usage: GenerationUsage, total_s: float) -> Usage:
     )
 
 
+def _with_restored(done: GenerationDone, num_restored: int) -> GenerationDone:
+    """The engine took the restored tokens for a part of its prompt; they are output."""
+    usage = replace(
+        done.usage,
+        prompt_tokens=done.usage.prompt_tokens - num_restored,
+        generated_tokens=done.usage.generated_tokens + num_restored,
+    )
+    return replace(done, usage=usage, num_restored=num_restored)
+
+
 class _StopStrings:
     """A stop condition of the engine: one of these strings appears in the output's text."""
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stop: tuple[str, ...], written: tuple[int, ...]
+    ) -> None:
         self._detokenizer = IncrementalDetokenizer(tokenizer, stop)
+        self._detokenizer.push(written)
 
     def is_met_by(self, token_ids: list[int]) -> bool:
         """See `StopCondition.is_met_by`."""

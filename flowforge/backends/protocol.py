@@ -43,6 +43,9 @@ class GenerateRequest:
     prefill: how the text begins; the model goes on from there, and the result includes it.
     label: who asks, for example the step path 'explore[1]/draft'; a backend may show it in
     messages and a script answers by it, but it never changes what a model writes.
+    written: output tokens of this very request from an earlier generation that was cut; the model
+    goes on behind them and comes to what it would have come to. They count as generated, and are
+    the first delta.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -52,6 +55,7 @@ class GenerateRequest:
     prefill: str = ""
     priority: int = 0
     label: str = ""
+    written: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +78,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Text that became certain; `num_tokens` output tokens arrived since the last delta."""
+    """Text that became certain; `num_tokens` output tokens arrived since the last delta.
+
+    token_ids: of those tokens, where the backend knows them.
+    """
 
     text: str
     num_tokens: int
+    token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,8 @@ class GenerationDone:
 
     prompt_ids, output_ids: the exact tokens, where the backend knows them; else None.
     num_written: output tokens whose KV decoding wrote; None where unknown (all but the last then).
+    num_restored: output tokens that were given by `GenerateRequest.written`, the first ones: they
+    were computed as a prompt is, and num_written does not count them.
     """
 
     text: str
@@ -94,6 +104,7 @@ class GenerationDone:
     prompt_ids: tuple[int, ...] | None = None
     output_ids: tuple[int, ...] | None = None
     num_written: int | None = None
+    num_restored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +174,14 @@ class Conversation(Protocol):
 
     def add_assistant(self, text: str) -> None:
         """Append an assistant turn that no model wrote, as in an example; content like a user's."""
+        ...
+
+    def add_written(self, written: GenerationDone, prefill: str) -> None:
+        """Append the turn that a model wrote in an earlier process, as `generate` left it.
+
+        written: with its output_ids, where this backend knows tokens. prefill: of its request.
+        Computes nothing yet. Raises EngineError EN707 when the prompt has other tokens than it had.
+        """
         ...
 
     def generate(

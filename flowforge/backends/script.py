@@ -160,12 +160,15 @@ class _Desk:
             for token in _TOKEN.findall(text)
         )
 
-    def account(self, prompt_ids: tuple[int, ...], output_ids: tuple[int, ...]) -> Usage:
-        num_new = self._written.add(prompt_ids)
+    def account(
+        self, prompt_ids: tuple[int, ...], output_ids: tuple[int, ...], num_restored: int = 0
+    ) -> Usage:
+        """num_restored: output tokens that are computed as a prompt is, the first ones."""
+        computed = prompt_ids + output_ids[:num_restored]
+        num_new = self._written.add(computed)
         self._written.add(prompt_ids + output_ids[:-1])
-        return self._count(
-            Usage(len(prompt_ids), num_new, len(prompt_ids) - num_new, len(output_ids))
-        )
+        num_reused = len(computed) - num_new
+        return self._count(Usage(len(prompt_ids), num_new, num_reused, len(output_ids)))
 
     def account_texts(self, prompts: Sequence[tuple[int, ...]]) -> Usage:
         distinct = PrefixTrie()
@@ -201,33 +204,42 @@ class _ScriptConversation:
         self._require_open()
         self._turns = (*self._turns, ("assistant", text))
 
+    def add_written(self, written: GenerationDone, prefill: str) -> None:
+        self.add_assistant(written.text)
+
     async def generate(
         self, request: GenerateRequest
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
         answer, prompt_ids = self._ask(request)
         prompt_ids += self._desk.token_ids(request.prefill)
         tokens = _TOKEN.findall(answer.text)
-        num_written, is_whole = 0, False
+        num_restored = len(request.written)
+        restored = tokens[:num_restored]
+        num_written, is_whole = num_restored, False
         try:
             if answer.gate is not None:
                 await answer.gate.wait()
             if request.prefill:
                 yield TextDelta(request.prefill, 0)
-            for token in tokens:
+            if restored:
+                yield TextDelta("".join(restored), num_restored, request.written)
+            for token in tokens[num_restored:]:
                 await anyio.lowlevel.checkpoint()
                 num_written += 1
-                yield TextDelta(token, 1)
+                yield TextDelta(token, 1, self._desk.token_ids(token))
             await anyio.lowlevel.checkpoint()
             if answer.error is not None:
                 raise answer.error
             is_whole = True
         finally:
             output_ids = self._desk.token_ids("".join(tokens[:num_written]))
-            usage = self._desk.account(prompt_ids, output_ids)
+            usage = self._desk.account(prompt_ids, output_ids, num_restored)
             self._cut = None if is_whole else GenerationCut(usage, prompt_ids, output_ids)
         text = request.prefill + answer.text
         self._turns = (*self._turns, ("assistant", text))
-        yield GenerationDone(text, answer.finish_reason, usage, prompt_ids, output_ids)
+        yield GenerationDone(
+            text, answer.finish_reason, usage, prompt_ids, output_ids, num_restored=num_restored
+        )
 
     def take_cut(self) -> GenerationCut | None:
         cut, self._cut = self._cut, None

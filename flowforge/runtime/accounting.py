@@ -38,7 +38,12 @@ class AccountBook:
     def enter(self, done: GenerationDone) -> None:
         """Count one generation. Without token ids U is unknown from here on."""
         self._count(done.usage)
-        self._note(done.prompt_ids, done.output_ids, done.num_written)
+        self._num_generated -= done.num_restored
+        prompt_ids, output_ids = done.prompt_ids, done.output_ids
+        if done.num_restored and prompt_ids is not None and output_ids is not None:
+            prompt_ids += output_ids[: done.num_restored]
+            output_ids = output_ids[done.num_restored :]
+        self._note(prompt_ids, output_ids, done.num_written)
 
     def enter_cut(self, cut: GenerationCut) -> None:
         """Count what a generation cost that did not come to its end."""

@@ -36,6 +36,9 @@ class PassingConversation:
     def add_assistant(self, text: str) -> None:
         self.inner.add_assistant(text)
 
+    def add_written(self, written: GenerationDone, prefill: str) -> None:
+        self.inner.add_written(written, prefill)
+
     def generate(
         self, request: GenerateRequest
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
