@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from flowforge.engine.mask_filling import MaskFiller, MaskStatistics
 from flowforge.engine.prompt_logits import PromptLogits
 from flowforge.engine.sampling import SamplingParams, TokenLogprobs, logprobs_of
 from flowforge.engine.scheduler import (
@@ -88,6 +89,7 @@ class EngineStatistics:
     generated_tokens: int
     recomputed_tokens: int
     forks: int
+    masks: MaskStatistics
 
 
 class EngineCore:
@@ -112,6 +114,7 @@ class EngineCore:
         self._sequences: dict[SequenceId, Sequence] = {}
         self._num_arrivals = 0
         self._prompt_logits = PromptLogits()
+        self._masks = MaskFiller(model.vocab_size)
         self._num_steps = 0
         self._prefilled_tokens = 0
         self._generated_tokens = 0
@@ -226,7 +229,6 @@ class EngineCore:
         self._scheduler.stop(sequence)
         sequence.generation = None
         return usage
-        return usage
 
     def preempt(self, sequence_id: SequenceId) -> None:
         """Let a running sequence wait and resume, as when pages are short; others are left alone.
@@ -258,9 +260,12 @@ class EngineCore:
         plan = self._scheduler.plan_step()
         if plan.is_empty:
             return
+        last = (chunk.sequence for chunk in plan.chunks if chunk.is_last)
+        self._masks.start(sequence.generation for sequence in (*last, *plan.ready))
         try:
             logits = self._runner.execute(plan)
         except Exception as error:
+            self._masks.settle()
             self._fail(plan, error)
             return
         self._count(plan)
@@ -281,6 +286,7 @@ class EngineCore:
                 sequence.generation.sink.put(GenerationFailed(error))
                 sequence.generation = None
             self.close(sequence_id)
+        self._masks.close()
 
     def statistics(self) -> EngineStatistics:
         """A snapshot."""
@@ -292,6 +298,7 @@ class EngineCore:
             generated_tokens=self._generated_tokens,
             recomputed_tokens=self._recomputed_tokens,
             forks=self._forks,
+            masks=self._masks.statistics(),
         )
 
     def check_invariants(self) -> None:
@@ -315,12 +322,15 @@ class EngineCore:
         room = self.capacity - prompt_len
         if room < 1 or (max_tokens or 0) > room:
             raise self._does_not_fit(prompt_len, max_tokens)
+        most = room if max_tokens is None else max_tokens
+        if request.constraint is not None:
+            request.constraint.limit_to(most)
         sequence.arrival = self._next_arrival()
         sequence.generation = Generation(
             request=request,
             sink=sink,
             prompt_len=prompt_len,
-            max_tokens=room if max_tokens is None else max_tokens,
+            max_tokens=most,
             submitted_at_s=self._clock(),
         )
         sequence.last_logits = self._kept_logits(sequence)
@@ -347,11 +357,13 @@ class EngineCore:
             self._end(sequence, GenerationFinished("length", usage, scored))
             return
         try:
+            constraint = generation.request.constraint
             choice = choose_tokens(
                 generation,
                 sequence.tokens,
                 logits[: self.model.vocab_size],
                 self.model.eos_token_ids,
+                None if constraint is None else self._masks.take(constraint),
             )
         except Exception as error:
             usage = self._usage(sequence, generation)

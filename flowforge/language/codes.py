@@ -103,6 +103,7 @@ CODES: Mapping[str, str] = {
     "WF403": "a value that grows too large or too deep",
     "WF404": "a value of the wrong kind in an expression",
     "WF405": "a division by zero",
+    "WF406": "tokens are counted where there is no model that counts them",
 }
 
 ROOM_CODES: Mapping[str, str] = {
@@ -113,6 +114,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF414": "a regex that cannot be compiled into a constraint",
     "WF415": "a choice that cannot be compiled into a constraint",
     "WF416": "a prefill that no answer under the constraint begins with",
+    "WF418": "a constraint that outgrew its limits while an answer was written",
     # Runs.
     "WF500": "a run failed; the message says at which step, and why",
     "WF501": "an answer was cut off before it had the form that it must have",
