@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from flowforge.engine.mask_filling import MaskFiller, MaskStatistics
+from flowforge.engine.mask_filling import MaskFiller
+from flowforge.engine.meter import Meter
 from flowforge.engine.prompt_logits import PromptLogits
 from flowforge.engine.sampling import SamplingParams, TokenLogprobs, logprobs_of
 from flowforge.engine.scheduler import (
     Chunk,
     Scheduler,
     SchedulerLimits,
-    SchedulerStatistics,
     StepPlan,
 )
 from flowforge.engine.sequence import (
@@ -32,6 +32,7 @@ from flowforge.engine.sequence import (
     TokensArrived,
     UpdateSink,
 )
+from flowforge.engine.statistics import EngineStatistics, MemoryStatistics
 from flowforge.engine.token_choice import as_engine_error, choose_tokens
 from flowforge.errors import EngineError, FlowForgeError
 
@@ -42,8 +43,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from flowforge.engine.kv.cache import KvCache, KvStatistics
+    from flowforge.engine.kv.cache import KvCache
     from flowforge.engine.kv.prefix_tree import Namespace
+    from flowforge.engine.meter import Outcome
+    from flowforge.engine.statistics import NamespaceStatistics
 
 
 class StepRunner(Protocol):
@@ -78,24 +81,11 @@ class ModelLimits:
     eos_token_ids: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStatistics:
-    """Counters since the start, in tokens and steps, and what is held now."""
-
-    kv: KvStatistics
-    scheduler: SchedulerStatistics
-    num_steps: int
-    prefilled_tokens: int
-    generated_tokens: int
-    recomputed_tokens: int
-    forks: int
-    masks: MaskStatistics
-
-
 class EngineCore:
     """Owns the sequences and turns plans into tokens. Not thread-safe.
 
-    clock: seconds, monotonic; only for the times that usages report.
+    clock: seconds, monotonic; only for the times that usages and statistics report. memory: what
+    the statistics say of it.
     """
 
     def __init__(
@@ -105,6 +95,7 @@ class EngineCore:
         limits: SchedulerLimits,
         model: ModelLimits,
         clock: Callable[[], float],
+        memory: MemoryStatistics | None = None,
     ) -> None:
         self._runner = runner
         self._kv = kv
@@ -115,11 +106,9 @@ class EngineCore:
         self._num_arrivals = 0
         self._prompt_logits = PromptLogits()
         self._masks = MaskFiller(model.vocab_size)
-        self._num_steps = 0
-        self._prefilled_tokens = 0
-        self._generated_tokens = 0
-        self._recomputed_tokens = 0
-        self._forks = 0
+        self._meter = Meter()
+        self._memory = memory or MemoryStatistics()
+        self._started_at_s = clock()
 
     @property
     def has_work(self) -> bool:
@@ -155,7 +144,7 @@ class EngineCore:
         child = Sequence(child_id, parent.namespace, list(parent.tokens), self._next_arrival())
         self._sequences[child_id] = child
         self._scheduler.fork(parent, child)
-        self._forks += 1
+        self._meter.forks += 1
         return list(child.tokens)
 
     def generate(
@@ -227,7 +216,7 @@ class EngineCore:
             return None
         usage = self._usage(sequence, sequence.generation)
         self._scheduler.stop(sequence)
-        sequence.generation = None
+        self._forget(sequence, usage, "aborted")
         return usage
 
     def preempt(self, sequence_id: SequenceId) -> None:
@@ -247,8 +236,7 @@ class EngineCore:
         if sequence.generation is not None:
             # Its reader may be another task, and waits.
             error = EngineError("EN204", f"sequence {sequence_id} was closed while generating")
-            sequence.generation.sink.put(GenerationFailed(error))
-            sequence.generation = None
+            self._give_up(sequence, error, "aborted")
         self._scheduler.close(sequence)
 
     def num_tokens(self, sequence_id: SequenceId) -> int:
@@ -257,20 +245,23 @@ class EngineCore:
 
     def step(self) -> None:
         """Plan, compute and sample once. An error ends this step's generations and no others."""
+        started_at_s = self._clock()
         plan = self._scheduler.plan_step()
         if plan.is_empty:
             return
         last = (chunk.sequence for chunk in plan.chunks if chunk.is_last)
         self._masks.start(sequence.generation for sequence in (*last, *plan.ready))
+        forward_at_s = self._clock()
+        self._meter.planned(plan, self._kv.page_size, forward_at_s)
         try:
             logits = self._runner.execute(plan)
         except Exception as error:
             self._masks.settle()
             self._fail(plan, error)
             return
-        self._count(plan)
+        forward_s = self._clock() - forward_at_s
+        self._meter.computed(plan)
         self._scheduler.committed(plan)
-        self._num_steps += 1
         for chunk, of_chunk in zip(plan.chunks, logits, strict=True):
             self._keep_scores(chunk, of_chunk)
             if of_chunk.last is not None:
@@ -278,28 +269,40 @@ class EngineCore:
         for sequence in plan.ready:
             assert sequence.last_logits is not None, "a ready sequence has logits"
             self._sample(sequence, sequence.last_logits)
+        self._meter.timed(self._clock() - started_at_s, forward_s)
 
     def close_all(self, error: FlowForgeError) -> None:
         """End every sequence; generations under way get `error`."""
         for sequence_id, sequence in list(self._sequences.items()):
             if sequence.generation is not None:
-                sequence.generation.sink.put(GenerationFailed(error))
-                sequence.generation = None
+                self._give_up(sequence, error, "failed")
             self.close(sequence_id)
         self._masks.close()
 
     def statistics(self) -> EngineStatistics:
         """A snapshot."""
+        meter = self._meter
         return EngineStatistics(
             kv=self._kv.statistics(),
             scheduler=self._scheduler.statistics(),
-            num_steps=self._num_steps,
-            prefilled_tokens=self._prefilled_tokens,
-            generated_tokens=self._generated_tokens,
-            recomputed_tokens=self._recomputed_tokens,
-            forks=self._forks,
             masks=self._masks.statistics(),
+            requests=meter.requests(),
+            prefix_cache=meter.prefix_cache(),
+            reads=meter.reads(),
+            latencies=meter.latencies(),
+            steps=meter.steps(),
+            memory=self._memory,
+            num_steps=meter.num_steps,
+            prefilled_tokens=meter.prefilled_tokens,
+            generated_tokens=meter.generated_tokens,
+            recomputed_tokens=meter.recomputed_tokens,
+            forks=meter.forks,
+            uptime_s=self._clock() - self._started_at_s,
         )
+
+    def namespace_statistics(self) -> dict[Namespace, NamespaceStatistics]:
+        """What the namespaces used last asked for; see `Meter.namespaces`."""
+        return self._meter.namespaces()
 
     def check_invariants(self) -> None:
         """AssertionError when the bookkeeping is broken; see `KvCache.check_invariants`."""
@@ -335,6 +338,7 @@ class EngineCore:
         )
         sequence.last_logits = self._kept_logits(sequence)
         self._scheduler.start(sequence)
+        self._meter.submitted += 1
         return sequence.generation
 
     def _keep_scores(self, chunk: Chunk, logits: ChunkLogits) -> None:
@@ -374,7 +378,7 @@ class EngineCore:
         if generation.first_token_at_s is None:
             generation.first_token_at_s = self._clock()
         generation.num_output += len(choice.token_ids)
-        self._generated_tokens += len(choice.token_ids)
+        self._meter.sampled(sequence.namespace, len(choice.token_ids))
         generation.sink.put(TokensArrived(choice.token_ids, choice.logprobs))
         if choice.end is not None:
             self._end(sequence, GenerationFinished(choice.end, self._usage(sequence, generation)))
@@ -393,10 +397,23 @@ class EngineCore:
 
     def _end(self, sequence: Sequence, update: GenerationFinished | GenerationFailed) -> None:
         generation = sequence.generation
-        assert generation is not None, "only a generation can end"
-        sequence.generation = None
+        assert generation is not None and update.usage is not None, "only a generation can end"
+        outcome = update.reason if isinstance(update, GenerationFinished) else "failed"
+        self._forget(sequence, update.usage, outcome)
         self._scheduler.stop(sequence)
         generation.sink.put(update)
+
+    def _give_up(self, sequence: Sequence, error: Exception, outcome: Outcome) -> None:
+        """Tell a generation's reader why it ends; leaves the sequence's state alone."""
+        generation = sequence.generation
+        assert generation is not None, "only a generation can be given up"
+        usage = self._usage(sequence, generation)
+        self._forget(sequence, usage, outcome)
+        generation.sink.put(GenerationFailed(error, usage))
+
+    def _forget(self, sequence: Sequence, usage: GenerationUsage, outcome: Outcome) -> None:
+        sequence.generation = None
+        self._meter.ended(usage, outcome)
 
     def _usage(self, sequence: Sequence, generation: Generation) -> GenerationUsage:
         now = self._clock()
@@ -411,18 +428,6 @@ class EngineCore:
             total_s=now - generation.submitted_at_s,
         )
 
-    def _count(self, plan: StepPlan) -> None:
-        for chunk in plan.chunks:
-            generation = chunk.sequence.generation
-            if generation is None:
-                continue
-            num_prompt = max(0, min(chunk.stop, generation.prompt_len) - chunk.start)
-            generation.prefilled_tokens += num_prompt
-            self._prefilled_tokens += num_prompt
-            lost = min(chunk.stop, generation.high_water) - chunk.start
-            self._recomputed_tokens += max(0, lost)
-            generation.high_water = max(generation.high_water, chunk.stop)
-
     def _fail(self, plan: StepPlan, error: Exception) -> None:
         sequences = [*(chunk.sequence for chunk in plan.chunks), *plan.ready]
         self._scheduler.abandon(plan)
@@ -435,9 +440,7 @@ class EngineCore:
             failure.__cause__ = error
         for sequence in sequences:
             if sequence.generation is not None:
-                generation, sequence.generation = sequence.generation, None
-                usage = self._usage(sequence, generation)
-                generation.sink.put(GenerationFailed(failure, usage))
+                self._give_up(sequence, failure, "failed")
 
     def _does_not_fit(self, prompt_len: int, max_tokens: int | None) -> EngineError:
         context = self.model.max_context_len

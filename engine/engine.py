@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from flowforge.engine.core import EngineCore, EngineStatistics
+    from flowforge.engine.core import EngineCore
+    from flowforge.engine.statistics import EngineStatistics, NamespaceStatistics
 
 
 class Engine:
@@ -87,6 +88,10 @@ class Engine:
     async def settle(self) -> EngineStatistics:
         """Statistics after all that was asked so far is carried out."""
         return await self._thread.ask(lambda core: core.statistics())
+
+    async def namespace_statistics(self) -> dict[Namespace, NamespaceStatistics]:
+        """What each namespace asked for, the 1,024 used last, after all that was asked so far."""
+        return await self._thread.ask(lambda core: core.namespace_statistics())
 
     async def check_invariants(self) -> None:
         """AssertionError if the page bookkeeping is broken. Slow: for tests and doubt."""

@@ -16,7 +16,8 @@ from flowforge.errors import EngineError, FlowForgeError, InternalError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from flowforge.engine.core import EngineCore, EngineStatistics
+    from flowforge.engine.core import EngineCore
+    from flowforge.engine.statistics import EngineStatistics
 
 T = TypeVar("T")
 

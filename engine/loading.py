@@ -16,6 +16,7 @@ from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.memory import free_memory, in_bytes, plan_pages
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.scheduler import SchedulerLimits
+from flowforge.engine.statistics import MemoryStatistics
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def _make_core(directory: Path, vocab_size: int, config: EngineConfig) -> Engine
             eos_token_ids=frozenset(model.eos_token_ids),
         ),
         clock=time.monotonic,
+        memory=MemoryStatistics(weights.num_bytes, kv_bytes, row_bytes),
     )
 
 

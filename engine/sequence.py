@@ -149,6 +149,7 @@ class Generation:
     prompt_len: int
     max_tokens: int
     submitted_at_s: float
+    admitted_at_s: float | None = None
     first_token_at_s: float | None = None
     reused_tokens: int | None = None  # known at the first admission
     prefilled_tokens: int = 0

@@ -1,0 +1,217 @@
+"""Counts what the engine does and how long it takes; `statistics` says what the numbers mean."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Literal
+
+from flowforge.engine.statistics import (
+    Distribution,
+    LatencyStatistics,
+    NamespaceStatistics,
+    PrefixCacheStatistics,
+    ReadStatistics,
+    RequestStatistics,
+    StepStatistics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowforge.engine.kv.nodes import Node
+    from flowforge.engine.kv.prefix_tree import Namespace
+    from flowforge.engine.scheduler import StepPlan
+    from flowforge.engine.sequence import Generation, GenerationUsage
+
+Outcome = Literal["stop", "length", "failed", "aborted"]
+
+# From 10 µs to 6 minutes, each bound 1.41 times the one before.
+_BOUNDS_S = tuple(1e-5 * 2 ** (k / 2) for k in range(51))
+# A salt per user makes namespaces without end: only those used last are told apart.
+_MOST_NAMESPACES = 1024
+
+
+class Histogram:
+    """Counts seconds in buckets. Constant memory."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(_BOUNDS_S) + 1)
+        self._total_s = 0.0
+        self._max_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one."""
+        self._counts[bisect_left(_BOUNDS_S, seconds)] += 1
+        self._total_s += seconds
+        self._max_s = max(self._max_s, seconds)
+
+    def snapshot(self) -> Distribution:
+        """What is counted so far."""
+        return Distribution(_BOUNDS_S, tuple(self._counts), self._total_s, self._max_s)
+
+
+class _NamespaceMeter:
+    """Counts of one namespace."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.queried_tokens = 0
+        self.hit_tokens = 0
+        self.generated_tokens = 0
+
+    def snapshot(self) -> NamespaceStatistics:
+        return NamespaceStatistics(
+            self.requests,
+            PrefixCacheStatistics(self.queried_tokens, self.hit_tokens),
+            self.generated_tokens,
+        )
+
+
+class Meter:
+    """One engine's counters. Told of facts by the core; decides nothing and reads no clock."""
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+        self.prefilled_tokens = 0
+        self.generated_tokens = 0
+        self.recomputed_tokens = 0
+        self.forks = 0
+        self.submitted = 0
+        self._ends: dict[Outcome, int] = {"stop": 0, "length": 0, "failed": 0, "aborted": 0}
+        self._queried_tokens = 0
+        self._hit_tokens = 0
+        self._logical_rows = 0
+        self._distinct_rows = 0
+        self._queue, self._ttft, self._tpot, self._total = (Histogram() for _ in range(4))
+        self._step, self._forward = Histogram(), Histogram()
+        self._namespaces: OrderedDict[Namespace, _NamespaceMeter] = OrderedDict()
+
+    def planned(self, plan: StepPlan, page_size: int, now_s: float) -> None:
+        """A step is about to run: who is new in it, and which rows it reads."""
+        chunks = plan.chunks
+        for sequence in (*(chunk.sequence for chunk in chunks), *plan.ready):
+            generation = sequence.generation
+            if generation is not None and generation.admitted_at_s is None:
+                generation.admitted_at_s = now_s
+                self._admitted(sequence.namespace, generation)
+        logical = sum(chunk.stop for chunk in chunks)
+        paths = [chunk.sequence.path.nodes for chunk in chunks if chunk.sequence.path is not None]
+        self._logical_rows += logical
+        self._distinct_rows += logical - page_size * num_shared_pages(paths)
+
+    def computed(self, plan: StepPlan) -> None:
+        """The rows of a plan are computed."""
+        self.num_steps += 1
+        for chunk in plan.chunks:
+            generation = chunk.sequence.generation
+            if generation is None:
+                continue
+            num_prompt = max(0, min(chunk.stop, generation.prompt_len) - chunk.start)
+            generation.prefilled_tokens += num_prompt
+            self.prefilled_tokens += num_prompt
+            lost = min(chunk.stop, generation.high_water) - chunk.start
+            self.recomputed_tokens += max(0, lost)
+            generation.high_water = max(generation.high_water, chunk.stop)
+
+    def sampled(self, namespace: Namespace, num_tokens: int) -> None:
+        """Tokens came out."""
+        self.generated_tokens += num_tokens
+        self._namespace(namespace).generated_tokens += num_tokens
+
+    def timed(self, step_s: float, forward_s: float) -> None:
+        """A step is over."""
+        self._step.observe(step_s)
+        self._forward.observe(forward_s)
+
+    def ended(self, usage: GenerationUsage, outcome: Outcome) -> None:
+        """A generation is over."""
+        self._ends[outcome] += 1
+        if usage.output_tokens > 0:
+            self._ttft.observe(usage.ttft_s)
+            self._total.observe(usage.total_s)
+        if usage.output_tokens > 1:
+            self._tpot.observe((usage.total_s - usage.ttft_s) / (usage.output_tokens - 1))
+
+    def requests(self) -> RequestStatistics:
+        """A snapshot."""
+        ends = self._ends
+        return RequestStatistics(
+            self.submitted, ends["stop"], ends["length"], ends["failed"], ends["aborted"]
+        )
+
+    def prefix_cache(self) -> PrefixCacheStatistics:
+        """A snapshot."""
+        return PrefixCacheStatistics(self._queried_tokens, self._hit_tokens)
+
+    def reads(self) -> ReadStatistics:
+        """A snapshot."""
+        return ReadStatistics(self._logical_rows, self._distinct_rows)
+
+    def latencies(self) -> LatencyStatistics:
+        """A snapshot."""
+        histograms = (self._queue, self._ttft, self._tpot, self._total)
+        return LatencyStatistics(*(histogram.snapshot() for histogram in histograms))
+
+    def steps(self) -> StepStatistics:
+        """A snapshot."""
+        return StepStatistics(self._step.snapshot(), self._forward.snapshot())
+
+    def namespaces(self) -> dict[Namespace, NamespaceStatistics]:
+        """A snapshot of the 1,024 namespaces that were used last."""
+        return {namespace: meter.snapshot() for namespace, meter in self._namespaces.items()}
+
+    def _admitted(self, namespace: Namespace, generation: Generation) -> None:
+        assert generation.admitted_at_s is not None, "it was admitted just now"
+        self._queue.observe(generation.admitted_at_s - generation.submitted_at_s)
+        hit_tokens = generation.reused_tokens or 0
+        self._queried_tokens += generation.prompt_len
+        self._hit_tokens += hit_tokens
+        of_namespace = self._namespace(namespace)
+        of_namespace.requests += 1
+        of_namespace.queried_tokens += generation.prompt_len
+        of_namespace.hit_tokens += hit_tokens
+        self._namespaces.move_to_end(namespace)
+
+    def _namespace(self, namespace: Namespace) -> _NamespaceMeter:
+        meter = self._namespaces.get(namespace)
+        if meter is None:
+            meter = self._namespaces[namespace] = _NamespaceMeter()
+            if len(self._namespaces) > _MOST_NAMESPACES:
+                self._namespaces.popitem(last=False)
+        return meter
+
+
+def num_shared_pages(paths: Sequence[Sequence[Node]]) -> int:
+    """How many pages these paths of one tree read again: the sum over pages of readers minus one.
+
+    Paths that part never meet again, so where two part is found by bisection:
+    O(paths · log(depth)) for each level of forks, whatever the context's length.
+    """
+    again = 0
+    groups: list[tuple[Sequence[Sequence[Node]], int]] = [(paths, 0)] if len(paths) > 1 else []
+    while groups:
+        group, depth = groups.pop()
+        by_next: dict[int, list[Sequence[Node]]] = {}
+        for path in group:
+            if len(path) > depth:
+                by_next.setdefault(id(path[depth]), []).append(path)
+        for siblings in by_next.values():
+            if len(siblings) > 1:
+                first = siblings[0]
+                common = min(_parting(first, other, depth) for other in siblings[1:])
+                again += (len(siblings) - 1) * (common - depth)
+                groups.append((siblings, common))
+    return again
+
+
+def _parting(a: Sequence[Node], b: Sequence[Node], low: int) -> int:
+    """The first depth at which two paths differ; at `low` they do not."""
+    high = min(len(a), len(b))
+    while low < high:
+        middle = (low + high) // 2
+        if a[middle] is b[middle]:
+            low = middle + 1
+        else:
+            high = middle
+    return low
