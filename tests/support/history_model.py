@@ -18,6 +18,8 @@ from flowforge.engine.sampling import logprobs_of
 from flowforge.engine.scheduler import SchedulerLimits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from flowforge.engine.kv.prefix_tree import Namespace
@@ -103,7 +105,12 @@ class Updates(list["Update"]):
 
 
 def history_core(
-    *, num_pages: int = 64, page_size: int = 4, max_step_tokens: int = 16, max_running: int = 8
+    *,
+    num_pages: int = 64,
+    page_size: int = 4,
+    max_step_tokens: int = 16,
+    max_running: int = 8,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> tuple[EngineCore, HistoryRunner, KvCache]:
     """An engine core on the stand-in; its context is 1,000 tokens."""
     kv = KvCache(num_pages, page_size)
@@ -113,6 +120,6 @@ def history_core(
         kv,
         SchedulerLimits(max_step_tokens, max_running),
         ModelLimits(VOCAB_SIZE, 1000, frozenset({EOS})),
-        clock=lambda: 0.0,
+        clock=clock,
     )
     return core, runner, kv
