@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowforge.errors import EngineError
 from flowforge.grammars.closing import closing_tokens
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from llguidance import LLTokenizer
+
+_NOT_IN_TEXT = "\U0010fffd"
 
 
 class Vocabulary:
@@ -40,8 +42,11 @@ class Vocabulary:
         ends = sorted(self.eos_ids)
         identity = f"{ends}/{vocab_size}/{tokenizer_json}"
         self.fingerprint = hashlib.sha256(identity.encode()).hexdigest()
-        self.backend = _build(tokenizer_json, ends, vocab_size)
-        self.control_ids = _control_ids(tokenizer_json)
+        raw = _parsed(tokenizer_json)
+        self.control_ids: Mapping[str, int] = {
+            str(token["content"]): int(token["id"]) for token in _controls_of(raw)
+        }
+        self.backend = _build(raw, ends, vocab_size)
         self.closing_tokens = closing_tokens(self.backend)
 
     @property
@@ -58,20 +63,54 @@ class Vocabulary:
         return f"Vocabulary(size={self.vocab_size} eos={sorted(self.eos_ids)})"
 
 
-def _build(tokenizer_json: str, eos_ids: list[int], vocab_size: int) -> LLTokenizer:
+def _parsed(tokenizer_json: str) -> dict[str, Any]:
+    try:
+        raw = json.loads(tokenizer_json)
+    except ValueError as error:
+        raise _unfit(str(error)) from error
+    if not isinstance(raw, dict) or not isinstance(raw.get("model"), dict):
+        raise _unfit("tokenizer.json describes no model")
+    return raw
+
+
+def _controls_of(raw: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tokens that stand apart: those that were added, but for white space, which is text."""
+    vocab = raw["model"].get("vocab")
+    known = vocab if isinstance(vocab, dict) else {}
+    added = raw.get("added_tokens") or []
+    return [one for one in added if not (one["content"].isspace() and one["content"] in known)]
+
+
+def _build(raw: dict[str, Any], eos_ids: list[int], vocab_size: int) -> LLTokenizer:
     # Here and not above: the import takes 150 ms, which `flowforge --help` does not have.
     from llguidance import LLTokenizer
 
+    apart = json.dumps(_with_controls_apart(raw), ensure_ascii=False)
     try:
-        return LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=eos_ids)
+        return LLTokenizer(apart, n_vocab=vocab_size, eos_token=eos_ids)
     except ValueError as error:
         raise _unfit(str(error)) from error
 
 
-def _control_ids(tokenizer_json: str) -> Mapping[str, int]:
-    """The added tokens, special or not: llguidance keeps them all apart from text."""
-    added = json.loads(tokenizer_json).get("added_tokens", [])
-    return {str(token["content"]): int(token["id"]) for token in added}
+def _with_controls_apart(raw: dict[str, Any]) -> dict[str, Any]:
+    """The tokenizer with its control tokens renamed to what no text spells.
+
+    The tokenizer library turns the text of such a token into the token, and llguidance asks it
+    how forced text is written: a text of '<|im_end|>' would end the answer.
+    """
+    controls = _controls_of(raw)
+    renamed = {str(token["content"]): f"{_NOT_IN_TEXT}{token['content']}" for token in controls}
+    added = [{**token, "content": renamed[token["content"]]} for token in controls]
+    model = dict(raw["model"])
+    vocab, unknown = model.get("vocab"), model.get("unk_token")
+    if isinstance(vocab, dict):
+        model["vocab"] = {renamed.get(text, text): number for text, number in vocab.items()}
+    elif isinstance(vocab, list):
+        model["vocab"] = [[renamed.get(text, text), score] for text, score in vocab]
+    if isinstance(unknown, str):
+        model["unk_token"] = renamed.get(unknown, unknown)
+    # What stands around a whole prompt is none of a mask's business, and names control tokens.
+    return {**raw, "added_tokens": added, "model": model, "post_processor": None}
 
 
 def _unfit(reason: str) -> EngineError:

@@ -115,6 +115,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF415": "a choice that cannot be compiled into a constraint",
     "WF416": "a prefill that no answer under the constraint begins with",
     "WF418": "a constraint that outgrew its limits while an answer was written",
+    "WF421": "tools that a model cannot be offered together",
     # Runs.
     "WF500": "a run failed; the message says at which step, and why",
     "WF501": "an answer was cut off before it had the form that it must have",
@@ -210,11 +211,13 @@ ROOM_CODES: Mapping[str, str] = {
     "EN306": "an empty stop string",
     "EN307": "messages that a chat cannot hold",
     "EN311": "a vocabulary that cannot be constrained",
+    "EN321": "a tool format that is not known",
     # Faults of FlowForge; please report them.
     "IN001": "an exception that nobody expected",
     "IN201": "the engine's thread ended",
     "IN203": "a KV row was read for a text that it does not stand for",
     "IN411": "a constraint's matcher failed",
+    "IN421": "a tool call that its format cannot read",
     "IN501": "a step was moved in a way that its state does not allow",
     "IN502": "a verb was told of something that it never asked for",
     "IN503": "a name that the check let through is not in scope",
