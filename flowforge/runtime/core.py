@@ -40,17 +40,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowforge.language.program import JsonValue, Program
+    from flowforge.language.token_meter import TokenMeter
     from flowforge.runtime.verbs.rules import Validator
 
 
 def new_state(
-    program: Program, inputs: Mapping[str, JsonValue], validate: Validator, *, seed: int = 0
+    program: Program,
+    inputs: Mapping[str, JsonValue],
+    validate: Validator,
+    *,
+    seed: int = 0,
+    meter: TokenMeter | None = None,
 ) -> RunState:
     """The state of a run that has not begun.
 
     inputs: complete, as `resolve_inputs` gives them. seed: for sampling and for back-off.
+    meter: for expressions that count tokens.
     """
-    return RunState(program, graph_of(program.steps), inputs, validate, seed)
+    return RunState(program, graph_of(program.steps), inputs, validate, seed, meter)
 
 
 def advance(state: RunState, report: Report) -> Decision:
@@ -76,7 +83,7 @@ def _take(after: Consequences, report: Report) -> None:
         case Begin():
             after.facts.append(RunStarted(state.program.name, state.inputs, state.seed))
             variables: dict[str, JsonValue] = {"inputs": dict(state.inputs)}
-            state.top = ScopeState("", "", state.graph, variables, state.program.tools)
+            state.top = ScopeState("", "", state.graph, variables, state.program.tools, state.meter)
             open_scope(after, state.top)
         case Opened(path):
             conversation_opened(after, path)

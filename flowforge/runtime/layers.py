@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from flowforge.language.token_meter import MeasuredScope
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from flowforge.language.program import JsonValue
+    from flowforge.language.token_meter import TokenMeter
 
 
-class Layered(Mapping[str, "JsonValue"]):
+class Layered(MeasuredScope):
     """The names of `inner`, then those of `outer`. Looks through; copies neither."""
 
     __slots__ = ("_inner", "_outer")
@@ -17,6 +21,11 @@ class Layered(Mapping[str, "JsonValue"]):
     def __init__(self, inner: Mapping[str, JsonValue], outer: Mapping[str, JsonValue]) -> None:
         self._inner = inner
         self._outer = outer
+
+    @property
+    def token_meter(self) -> TokenMeter | None:
+        """That of `outer`."""
+        return self._outer.token_meter if isinstance(self._outer, MeasuredScope) else None
 
     def __getitem__(self, name: str) -> JsonValue:
         """The value of a name; KeyError when neither has it."""

@@ -37,6 +37,6 @@ def open_body(after: Consequences, step: StepState, branch: OpenBranch) -> None:
     tools: Mapping[str, ToolSpec] = step.scope.tools if branch.tools is None else branch.tools
     graph = step.node.bodies[branch.body]
     prefix = f"{step.attempt_path}{branch.segment}/"
-    open_scope(
-        after, ScopeState(branch.key, prefix, graph, branch.variables, tools, outer, owner=step)
-    )
+    meter = step.scope.meter
+    scope = ScopeState(branch.key, prefix, graph, branch.variables, tools, meter, outer, owner=step)
+    open_scope(after, scope)

@@ -6,15 +6,18 @@ events. A step instance moves through `TRANSITIONS` and no other way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flowforge.errors import FlowForgeError, InternalError
+from flowforge.language.token_meter import MeasuredScope
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from flowforge.language.program import JsonValue, Program, ToolSpec
+    from flowforge.language.token_meter import TokenMeter
     from flowforge.runtime.graph import BlockGraph, StepNode
     from flowforge.runtime.verbs.rules import Finish, Validator, WorkKey
 
@@ -143,12 +146,13 @@ class StepState:
 
 
 @dataclass(slots=True, eq=False)
-class ScopeState(Mapping[str, "JsonValue"]):
+class ScopeState(MeasuredScope):
     """One lexical scope: a whole program, or one branch of a step. As a mapping: names to values.
 
     outer: None for a program, which sees no names but its own. owner: the step whose branch this
     is; None at the top. variables: loop variables and the like, and `inputs` of a program.
-    tools: of the program that the scope belongs to. is_stopping: nothing new starts in it.
+    tools: of the program that the scope belongs to. meter: counts tokens for expressions.
+    is_stopping: nothing new starts in it.
     """
 
     key: str
@@ -156,6 +160,7 @@ class ScopeState(Mapping[str, "JsonValue"]):
     graph: BlockGraph
     variables: Mapping[str, JsonValue]
     tools: Mapping[str, ToolSpec]
+    meter: TokenMeter | None
     outer: ScopeState | None = None
     owner: StepState | None = None
     steps: dict[str, StepState] = field(default_factory=dict["str", "StepState"])
@@ -164,6 +169,11 @@ class ScopeState(Mapping[str, "JsonValue"]):
     is_stopping: bool = False
     is_closed: bool = False
     failures: list[Failure] = field(default_factory=list[Failure])
+
+    @property
+    def token_meter(self) -> TokenMeter | None:
+        """Counts tokens for expressions."""
+        return self.meter
 
     def __getitem__(self, name: str) -> JsonValue:
         """The value of a name here or in an outer scope; KeyError while a step has none."""
@@ -225,9 +235,10 @@ class Timer:
 class RunState:
     """All of a run.
 
-    seed: what every random choice of the run is derived from. top: the program's own scope, once
-    begun. steps: the instances of open scopes, by path. works, timers: what is in flight, by path
-    of the work and by timer. num_queued: steps that were ready so far, to start them in order.
+    seed: what every random choice of the run is derived from. meter: counts tokens for expressions.
+    top: the program's own scope, once begun. steps: the instances of open scopes, by path. works,
+    timers: what is in flight, by path of the work and by timer. num_queued: steps that were ready
+    so far, to start them in order.
     """
 
     program: Program
@@ -235,6 +246,7 @@ class RunState:
     inputs: Mapping[str, JsonValue]
     validate: Validator
     seed: int
+    meter: TokenMeter | None = None
     phase: Phase = Phase.RUNNING
     top: ScopeState | None = None
     steps: dict[str, StepState] = field(default_factory=dict["str", "StepState"])
