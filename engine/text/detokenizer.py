@@ -19,11 +19,18 @@ class IncrementalDetokenizer:
     A stop string is looked for in this output only, not in the prompt; the first to be completed
     ends the text, the longest if several end at one place, and is not part of the text. Where the
     ids are cut into pushes makes no difference.
+    shown_ids: control tokens that show in the text by their own; the others do not.
     num_tokens: ids consumed, up to and with the one that completed the stop string.
     Raises EngineError EN306 for an empty stop string. One owner, not thread-safe.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: Sequence[str] = (),
+        *,
+        shown_ids: frozenset[int] = frozenset(),
+    ) -> None:
         if "" in stop:
             raise EngineError(
                 "EN306",
@@ -32,6 +39,7 @@ class IncrementalDetokenizer:
             )
         self._tokenizer = tokenizer
         self._stop = tuple(stop)
+        self._shown_ids = shown_ids
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
         self._is_first = tokenizer.strips_leading_space
@@ -58,7 +66,8 @@ class IncrementalDetokenizer:
             if self.stopped:
                 break
             self.num_tokens += 1
-            piece = self._tokenizer.token_bytes(token_id, skip_special=True)
+            is_hidden = token_id not in self._shown_ids
+            piece = self._tokenizer.token_bytes(token_id, skip_special=is_hidden)
             certain.append(self._admit(self._decoder.decode(piece)))
         return "".join(certain)
 
@@ -72,7 +81,7 @@ class IncrementalDetokenizer:
 
     def fork(self) -> IncrementalDetokenizer:
         """Copy the state: the copy and the original go on independently."""
-        copy = IncrementalDetokenizer(self._tokenizer, self._stop)
+        copy = IncrementalDetokenizer(self._tokenizer, self._stop, shown_ids=self._shown_ids)
         copy._decoder.setstate(self._decoder.getstate())
         copy._held = self._held
         copy._is_first = self._is_first

@@ -207,7 +207,7 @@ def walk(compiled: CompiledTools, vocabulary: ByteVocabulary, pick: random.Rando
 
 def endings_of(format: ToolFormat) -> list[str]:
     syntax = format.arguments
-    endings = ['"', "}", "]", "]}", "7", "é"]
+    endings = ['"', "}", "]", "]}", "7", "b", "é"]
     if isinstance(syntax, TaggedSyntax):
         endings += [syntax.after_value, *(p.text for p in syntax.after if isinstance(p, Text))]
     else:

@@ -92,3 +92,11 @@ def test_an_empty_stop_string_is_refused(tokenizer: Tokenizer) -> None:
         IncrementalDetokenizer(tokenizer, ["a", ""])
 
     assert caught.value.code == "EN306"
+
+
+def test_a_control_token_shows_where_it_is_asked_for(tokenizer: Tokenizer) -> None:
+    token_ids = [*tokenizer.encode("a"), 1, *tokenizer.encode("b"), 2]
+    detokenizer = IncrementalDetokenizer(tokenizer, shown_ids=frozenset({1}))
+
+    assert detokenizer.push(token_ids) + detokenizer.finish() == "a<|im_start|>b"
+    assert tokenizer.decode(token_ids) == "ab"
