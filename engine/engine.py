@@ -45,6 +45,11 @@ class Engine:
         """Ids that a prompt may hold and a generation may give."""
         return self._thread.vocab_size
 
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence can have: the context or the whole pool, whichever is less."""
+        return self._thread.capacity
+
     def open(
         self, token_ids: Sequence[int] = (), *, namespace: Namespace | None = None
     ) -> EngineSequence:

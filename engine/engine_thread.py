@@ -37,6 +37,7 @@ class EngineThread:
         self._statistics: EngineStatistics | None = None
         self._thread: threading.Thread | None = None
         self._vocab_size = 0
+        self._capacity = 0
         self._ids = count(1)
 
     async def start(self) -> None:
@@ -71,6 +72,11 @@ class EngineThread:
     def vocab_size(self) -> int:
         """Ids that a prompt may hold and a generation may give."""
         return self._vocab_size
+
+    @property
+    def capacity(self) -> int:
+        """See `EngineCore.capacity`."""
+        return self._capacity
 
     def require_known(self, token_ids: Sequence[int]) -> None:
         """Raise EngineError EN203 for an id that the vocabulary does not have."""
@@ -136,6 +142,7 @@ class EngineThread:
             started.put(error)
             return
         self._vocab_size = core.model.vocab_size
+        self._capacity = core.capacity
         self._statistics = core.statistics()
         started.put(None)
         try:

@@ -131,6 +131,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF513": "an answer that is none of the choices, or does not match the regex",
     "WF514": "turns that are not a list of texts by role",
     "WF515": "a 'finally' that did not end in time",
+    "WF516": "a step asks for more tokens than the model has room for",
     # The command line.
     "WF520": "an input is not written as NAME=VALUE",
     "WF521": "a script has no answer for a step",
