@@ -1,0 +1,46 @@
+"""An engine core without a thread on a real model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowforge.engine.core import EngineCore, ModelLimits
+from flowforge.engine.kv.audit import KvAudit
+from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.kv.store import KvStore
+from flowforge.engine.runner import ModelRunner
+from flowforge.engine.scheduler import SchedulerLimits
+
+if TYPE_CHECKING:
+    from flowforge.engine.models.decoder import Decoder
+
+
+def model_core(
+    decoder: Decoder,
+    *,
+    num_pages: int = 64,
+    page_size: int = 4,
+    max_step_tokens: int = 64,
+    max_running: int = 8,
+) -> tuple[EngineCore, KvCache]:
+    """In debug mode: free pages hold NaN, and every read is checked. Nothing ends a text."""
+    config = decoder.config
+    store = KvStore(
+        num_layers=config.num_layers,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        num_pages=num_pages,
+        page_size=page_size,
+        dtype=decoder.dtype,
+        device=decoder.device,
+    )
+    audit = KvAudit(num_pages, page_size, store.poison)
+    kv = KvCache(num_pages, page_size, audit.note_freed)
+    core = EngineCore(
+        ModelRunner(decoder, store, audit, kv.is_free),
+        kv,
+        SchedulerLimits(max_step_tokens, max_running),
+        ModelLimits(config.vocab_size, config.max_context_len, frozenset()),
+        clock=lambda: 0.0,
+    )
+    return core, kv
