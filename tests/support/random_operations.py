@@ -1,8 +1,9 @@
 """Random operations on the engine core, with everything checked after each.
 
-Opens, prompts, duplicates, generates, forks, saves, restores, preempts, aborts, truncates and closes
-sequences of few token ids, says when they are needed again, and evicts, in a pool that is far too
-small, over `history_model`, which fails at the first row that is not of its reader's own text.
+Opens, prompts, duplicates, generates, forks, saves, restores, preempts, aborts, truncates and
+closes sequences of few token ids, says when they are needed again, and evicts, in a pool that is
+far too small, over `history_model`, which fails at the first row that is not of its reader's own
+text.
 """
 
 from __future__ import annotations
