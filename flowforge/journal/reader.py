@@ -92,6 +92,12 @@ class JournalReader:
         query = f"SELECT {_WORK_COLUMNS} FROM works WHERE run_id = ? AND path = ? ORDER BY turn"
         return [self._work(row) for row in self._query(query, (run_id, path))]
 
+    def open_works(self, run_id: str) -> list[WorkRow]:
+        """The works of a run that have started and not ended, in order of their starts."""
+        where = "run_id = ? AND status IS NULL ORDER BY started_at, path, turn"
+        query = f"SELECT {_WORK_COLUMNS} FROM works WHERE {where}"
+        return [self._work(row) for row in self._query(query, (run_id,))]
+
     def ended_works(self, run_id: str) -> Iterator[WorkRow]:
         """The works of a run that have ended, in order of their ends; read as they are asked for.
 
@@ -118,6 +124,17 @@ class JournalReader:
             for seq, time_s, kind, path, fact in rows:
                 yield Told(seq, time_s, kind, path, self._decoded(fact))
             start = rows[-1][0] + 1
+
+    def events_of_kind(self, run_id: str, kind: str) -> list[Told]:
+        """The events of one kind, in order."""
+        query = (
+            "SELECT seq, time_s, kind, path, fact FROM events WHERE run_id = ? AND kind = ? "
+            "ORDER BY seq"
+        )
+        return [
+            Told(seq, time_s, kind, path, self._decoded(fact))
+            for seq, time_s, kind, path, fact in self._query(query, (run_id, kind))
+        ]
 
     def event_keys(self, run_id: str) -> list[tuple[int, float, str, str | None]]:
         """Number, time, kind and path of every event of a run."""

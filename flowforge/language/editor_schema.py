@@ -290,6 +290,12 @@ _DEFINITIONS: Schema = {
         "properties": {
             "python": {"type": "string", "description": "module:function"},
             "effect": _words("What the tool does to the world.", "read", "idempotent", "write"),
+            "on_uncertain": _words(
+                "What a resumed run does about a call that may have done its work.",
+                "ask",
+                "retry",
+                "fail",
+            ),
             "timeout": {"$ref": "#/$defs/duration"},
             "concurrency": _integer(1, "How many calls run at a time."),
             "parameters": {"$ref": "#/$defs/type"},

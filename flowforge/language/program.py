@@ -344,6 +344,8 @@ class ToolSpec:
 
     function: "module:function". parameters: JSON Schema of its arguments as an object; None when
     the file does not say. timeout_s: of one call. concurrency: calls at one time in a run.
+    on_uncertain: what a resumed run does about a call with effect `write` that had begun, and of
+    which nobody knows whether it did its work.
     """
 
     name: str
@@ -354,6 +356,7 @@ class ToolSpec:
     timeout_s: float | None
     concurrency: int | None
     location: Location
+    on_uncertain: Literal["ask", "retry", "fail"] = "ask"
 
 
 @dataclass(frozen=True, slots=True)

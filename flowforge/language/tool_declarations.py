@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flowforge.language.scope import Report
     from flowforge.language.yaml_nodes import Entry, MappingNode
 
-_KEYS = ("python", "effect", "timeout", "concurrency", "parameters", "returns")
+_KEYS = ("python", "effect", "on_uncertain", "timeout", "concurrency", "parameters", "returns")
 _UNBUILT_KEYS = ("mcp", "workflow", "grammar", "description")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _FORM = "write tools: { filings: { python: tools.filings:query, effect: read } }"
@@ -52,6 +52,7 @@ def _tool_of(entry: Entry, declaration: MappingNode, types: NamedTypes, report: 
         name=entry.key,
         function=_function_of(entry, declaration, report),
         effect=_effect_of(declaration, report),
+        on_uncertain=_on_uncertain_of(declaration, report),
         parameters=_parameters_of(declaration.entry("parameters"), types, report),
         result=ANY if result is None else type_of_schema(result),
         timeout_s=duration_of(declaration.entry("timeout"), report),
@@ -79,6 +80,15 @@ def _effect_of(declaration: MappingNode, report: Report) -> Literal["read", "ide
         return "read"
     # Nobody is hurt by taking a tool that says nothing for one that changes something.
     return "idempotent" if word == "idempotent" else "write"
+
+
+def _on_uncertain_of(declaration: MappingNode, report: Report) -> Literal["ask", "retry", "fail"]:
+    word = word_of(declaration.entry("on_uncertain"), report, ("ask", "retry", "fail"))
+    match word:
+        case "retry" | "fail":
+            return word
+        case _:
+            return "ask"
 
 
 def _parameters_of(

@@ -15,7 +15,7 @@ from flowforge.backends.protocol import Usage
 from flowforge.runtime.events import Accounting, Event, Fact, RunStarted, StepFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from flowforge.language.program import JsonValue
 
@@ -58,7 +58,13 @@ def event_from_json(line: Mapping[str, JsonValue]) -> Event:
 def fact_from_json(kind: str, told: Mapping[str, Any]) -> Fact:
     """A fact from its name and fields; fields that this version does not know are left out."""
     known = _FACTS[kind]
-    read = {"usage": _usage, "accounting": _accounting, "failures": _failures, "choices": tuple}
+    read: dict[str, Callable[[Any], Any]] = {
+        "usage": _usage,
+        "accounting": _accounting,
+        "failures": _failures,
+        "choices": tuple,
+        "interrupted": tuple,
+    }
     named = {
         one.name: read.get(one.name, _same)(told[one.name])
         for one in fields(known)

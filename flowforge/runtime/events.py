@@ -1,7 +1,8 @@
 """The facts of a run, in order: what the terminal, JSON lines, recorders and tests all read.
 
 Every event is frozen and numbered; a stream starts with `RunStarted` and always ends with exactly
-one of `RunFinished`, `RunFailed` and `RunCancelled`.
+one of `RunFinished`, `RunFailed` and `RunCancelled`. A run that was resumed has the events of its
+earlier processes first, without their texts, then `RunResumed`.
 
 Paths name step instances: `explore[1]/draft` is step `draft` in branch 1 of `explore`. The second
 try of a step is `draft#2`. Each sample of a `gen` with n > 1 starts and ends as `draft[0]`,
@@ -30,6 +31,18 @@ class RunStarted:
     workflow: str
     inputs: Mapping[str, JsonValue]
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunResumed:
+    """The run goes on in another process. num_kept: works whose results were taken over.
+
+    interrupted: paths of the works that the earlier process had begun and not ended; they go on,
+    and their start is not told again.
+    """
+
+    num_kept: int
+    interrupted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +174,7 @@ class RunCancelled:
 
 Fact: TypeAlias = (
     RunStarted
+    | RunResumed
     | StepStarted
     | StepSkipped
     | StepText

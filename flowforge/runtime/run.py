@@ -13,24 +13,20 @@ from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 import anyio
 
-from flowforge.backends.protocol import BackendStatistics, GenerationDone, TextDelta
-from flowforge.errors import FlowForgeError, InternalError
-from flowforge.runtime.accounting import AccountBook
+from flowforge.backends.protocol import BackendStatistics
+from flowforge.errors import FlowForgeError
 from flowforge.runtime.clock import MonotonicClock
 from flowforge.runtime.commands import (
-    Answered,
     Begin,
     Broken,
     Cancelled,
     CancelRun,
-    Failed,
-    Opened,
     ReleaseConversation,
-    Returned,
     StartCall,
     StartGeneration,
     StartQuestion,
@@ -42,25 +38,29 @@ from flowforge.runtime.commands import (
     TimerFired,
 )
 from flowforge.runtime.core import advance, new_state
-from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, StepText
+from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished
 from flowforge.runtime.failures import as_flowforge_error, failure_event
 from flowforge.runtime.graph import programs_of
 from flowforge.runtime.people import nobody
 from flowforge.runtime.seeds import drawn_seed
 from flowforge.runtime.state import Failure
 from flowforge.runtime.stream import MAX_WAITING, EventStream
+from flowforge.runtime.works import Surroundings, Works
 from flowforge.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from anyio.abc import TaskGroup
 
-    from flowforge.backends.protocol import Backend, Conversation
+    from flowforge.backends.protocol import Backend
+    from flowforge.journal.records import Entry
     from flowforge.language.program import JsonValue, Program
     from flowforge.runtime.clock import Clock
     from flowforge.runtime.commands import Command, Outcome, Report
+    from flowforge.runtime.events import Accounting, Fact
     from flowforge.runtime.people import Asker
+    from flowforge.runtime.run_journal import RunJournal
     from flowforge.runtime.state import RunState
     from flowforge.runtime.stream import EventReader
     from flowforge.runtime.verbs.rules import Validator
@@ -127,18 +127,22 @@ async def start(
     validate: Validator | None = None,
     seed: int | None = None,
     asker: Asker | None = None,
+    journal: RunJournal | None = None,
 ) -> AsyncGenerator[Run]:
     """Start a run, which goes on beside the block.
 
     inputs: complete and valid, as `resolve_inputs` gives them. validate: parses and validates
     answers under a JSON Schema; `grammars.validate_json` if None. seed: of everything random in the
     run; one is drawn and told by `RunStarted` if None. asker: who answers `ask`; nobody if None.
+    journal: where the run is written down as it goes, or goes on from; closed with the run.
     Raises ToolError TL1xx when a tool of the program cannot be loaded; nothing has run then.
     """
+    if journal is not None and journal.seed is not None:
+        seed = journal.seed
     run_seed = drawn_seed() if seed is None else seed
     state = new_state(program, inputs, validate or _validate_json, seed=run_seed)
-    toolbox = Toolbox(programs_of(program))
-    shell = _Shell(state, backend, clock or MonotonicClock(), asker or nobody, toolbox)
+    surroundings = Surroundings(backend, asker or nobody, Toolbox(programs_of(program)))
+    shell = _Shell(state, surroundings, clock or MonotonicClock(), journal)
     body_error: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(shell.drive)
@@ -160,26 +164,31 @@ def _validate_json(text: str, schema: Mapping[str, JsonValue]) -> JsonValue:
 
 
 class _Shell:
-    """Owns the conversations, works and timers of one run."""
+    """Drives one run.
+
+    It takes reports to the core, and what the core decides to the journal, to the readers and to
+    the works, in this order.
+    """
 
     def __init__(
-        self, state: RunState, backend: Backend, clock: Clock, asker: Asker, toolbox: Toolbox
+        self,
+        state: RunState,
+        surroundings: Surroundings,
+        clock: Clock,
+        journal: RunJournal | None,
     ) -> None:
         self.stream = EventStream(clock.now)
         self.ended = anyio.Event()
         self.cancel_requested = anyio.Event()
         self.outcome: Outcome | None = None
-        self._backend = backend
+        self._backend = surroundings.backend
         self._state = state
         self._clock = clock
-        self._asker = asker
-        self._toolbox = toolbox
-        self._book = AccountBook()
-        self._conversations: dict[str, Conversation] = {}
-        self._close_failures: list[Failure] = []
-        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._journal = journal
+        self._timers: dict[str, anyio.CancelScope] = {}
         # Bounded by what is in flight: a work reports twice at most, a timer once.
         self._send, self._receive = anyio.create_memory_object_stream["Report"](math.inf)
+        self._works = Works(surroundings, self.stream, self._send.send_nowait, journal)
 
     async def drive(self) -> None:
         """Run to the end; whatever happens, conversations are closed and the stream is ended."""
@@ -200,41 +209,92 @@ class _Shell:
                     self.outcome = Broken((Failure("run", as_flowforge_error(error)),))
                     tasks.cancel_scope.cancel()
         finally:
-            await self._close_all()
-            self._end()
+            await self._works.release_all()
+            await self._end()
 
     # -- deciding ---------------------------------------------------------------------------------
 
     async def _decide(self, tasks: TaskGroup) -> None:
-        self._carry_out(Begin(), tasks)
+        if self._journal is None or self._journal.row is None:
+            await self._carry_out([Begin()], tasks)
+        else:
+            await self._go_on(self._journal, tasks)
         while self.outcome is None:
-            self._carry_out(await self._receive.receive(), tasks)
+            reports = [await self._receive.receive()]
+            if self._journal is not None:
+                # What ended while the last commit was under way is committed together.
+                reports += self._waiting_reports()
+            await self._carry_out(reports, tasks)
 
-    def _carry_out(self, report: Report, tasks: TaskGroup) -> None:
-        decision = advance(self._state, report)
-        for fact in decision.facts:
-            self.stream.emit(fact)
-        for command in decision.commands:
+    def _waiting_reports(self) -> list[Report]:
+        num_waiting = self._receive.statistics().current_buffer_used
+        return [self._receive.receive_nowait() for _ in range(num_waiting)]
+
+    async def _carry_out(self, reports: list[Report], tasks: TaskGroup) -> None:
+        facts: list[Fact] = []
+        commands: list[Command] = []
+        for report in reports:
+            decision = advance(self._state, report)
+            facts += decision.facts
+            commands += decision.commands
+            self.outcome = self.outcome or decision.outcome
+        await self._tell(facts, [] if self._journal is None else self._entries(reports, commands))
+        for command in commands:
             self._act(command, tasks)
-        self.outcome = decision.outcome
+
+    def _entries(self, reports: list[Report], commands: list[Command]) -> list[Entry]:
+        assert self._journal is not None
+        recorder = self._journal.recorder
+        ends = [end for report in reports if (end := recorder.ended(report)) is not None]
+        return [*ends, *recorder.started(commands)]
+
+    async def _tell(self, facts: list[Fact], entries: list[Entry]) -> None:
+        """Hand facts out, once they and the entries are on the disk."""
+        if self._journal is None:
+            for fact in facts:
+                self.stream.emit(fact)
+            return
+        recorder = self._journal.recorder
+        events = self.stream.reserve(facts)
+        try:
+            await recorder.commit([*entries, *map(recorder.told, events)])
+        except BaseException:
+            self.stream.publish([])
+            raise
+        self.stream.publish(events)
+
+    async def _go_on(self, journal: RunJournal, tasks: TaskGroup) -> None:
+        """Begin where an earlier process stopped."""
+        restored = await journal.restore(self._state)
+        self.stream.restore(restored.history, restored.next_seq)
+        self.outcome = restored.replayed.outcome
+        await self._tell(restored.fresh, restored.entries)
+        for work in restored.replayed.works.values():
+            if work.is_stopped:
+                self._send.send_nowait(Stopped(work.command.path))
+            else:
+                self._act(work.command, tasks)
+        for name, timer in restored.replayed.timers.items():
+            # How long a try may take is its own time; what a person or a back-off waits for is the
+            # world's, which went on.
+            is_own = self._state.timers[name].purpose in {"timeout", "finally"}
+            waited_s = 0.0 if is_own else max(0.0, journal.recorder.now() - timer.since)
+            self._act(replace(timer.command, delay_s=timer.command.delay_s - waited_s), tasks)
 
     def _act(self, command: Command, tasks: TaskGroup) -> None:
         match command:
-            case StartGeneration(path):
-                self._start(path, lambda: self._answer(command), tasks)
-            case StartCall(path):
-                self._start(path, lambda: self._call(command), tasks)
-            case StartQuestion(path):
-                self._start(path, lambda: self._ask(command), tasks)
-            case StartTimer(timer, delay_s):
-                self._scopes[timer] = anyio.CancelScope()
-                tasks.start_soon(self._count_down, timer, delay_s)
-            case Stop(key) | StopTimer(key):
-                # It may have ended already, with its report still on the way.
-                if key in self._scopes:
-                    self._scopes[key].cancel()
+            case StartGeneration() | StartCall() | StartQuestion():
+                self._works.start(command, tasks)
+            case Stop(path):
+                self._works.stop(path)
             case ReleaseConversation(path):
-                tasks.start_soon(self._close, path)
+                tasks.start_soon(self._works.release, path)
+            case StartTimer(timer, delay_s):
+                self._timers[timer] = anyio.CancelScope()
+                tasks.start_soon(self._count_down, timer, max(0.0, delay_s))
+            case StopTimer(timer):
+                if timer in self._timers:
+                    self._timers[timer].cancel()
             case _:
                 assert_never(command)
 
@@ -244,109 +304,56 @@ class _Shell:
         finally:
             self._send.send_nowait(CancelRun())
 
-    # -- acting -----------------------------------------------------------------------------------
-
-    def _start(self, path: str, act: Callable[[], Awaitable[Report]], tasks: TaskGroup) -> None:
-        self._scopes[path] = anyio.CancelScope()
-        tasks.start_soon(self._work, path, act)
-
-    async def _work(self, path: str, act: Callable[[], Awaitable[Report]]) -> None:
-        report: Report = Stopped(path)
-        with self._scopes[path]:
-            try:
-                report = await act()
-            except Exception as error:
-                report = Failed(path, as_flowforge_error(error))
-        del self._scopes[path]
-        self._send.send_nowait(report)
-
     async def _count_down(self, timer: str, delay_s: float) -> None:
-        with self._scopes[timer] as scope:
+        with self._timers[timer] as scope:
             await self._clock.sleep(delay_s)
             self._send.send_nowait(TimerFired(timer))
-        if self._scopes.get(timer) is scope:
-            del self._scopes[timer]
-
-    async def _call(self, command: StartCall) -> Report:
-        return Returned(
-            command.path, await self._toolbox.call(command.tool, command.arguments, command.path)
-        )
-
-    async def _ask(self, command: StartQuestion) -> Report:
-        return Returned(command.path, await self._asker(command))
-
-    async def _answer(self, command: StartGeneration) -> Report:
-        conversation = await self._conversation(command)
-        for turn in command.said:
-            if turn.role == "user":
-                conversation.add_user(turn.text)
-            else:
-                conversation.add_assistant(turn.text)
-        items = conversation.generate(command.request)
-        done: GenerationDone | None = None
-        try:
-            async for item in items:
-                if isinstance(item, TextDelta):
-                    self.stream.emit(StepText(command.path, item.text, item.num_tokens))
-                else:
-                    done = item
-        finally:
-            with anyio.CancelScope(shield=True):
-                await items.aclose()
-            cut = conversation.take_cut()
-            if cut is not None:
-                self._book.enter_cut(cut)
-        if done is None:
-            raise InternalError(
-                "IN507", f"backend {self._backend.name!r} ended a generation without its result"
-            )
-        self._book.enter(done)
-        return Answered(command.path, done)
-
-    async def _conversation(self, command: StartGeneration) -> Conversation:
-        path, continues = command.path, command.continues
-        if continues == path:
-            return self._conversations[path]
-        if continues is None:
-            conversation = await self._backend.open(system=command.system)
-        else:
-            conversation = await self._conversations[continues].fork()
-        self._conversations[path] = conversation
-        self._send.send_nowait(Opened(path))
-        return conversation
-
-    async def _close(self, path: str) -> None:
-        conversation = self._conversations.pop(path, None)
-        if conversation is None:
-            return
-        try:
-            with anyio.CancelScope(shield=True):
-                await conversation.close()
-        except Exception as error:
-            self._close_failures.append(Failure(path, as_flowforge_error(error)))
-
-    async def _close_all(self) -> None:
-        for path in list(self._conversations):
-            await self._close(path)
+        if self._timers.get(timer) is scope:
+            del self._timers[timer]
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
+        failures = self._works.close_failures
         try:
             statistics = self._backend.statistics()
         except Exception as error:
             # Whoever waits for the end must get one, also from a backend that is gone.
             statistics = BackendStatistics()
-            self._close_failures.append(Failure("run", as_flowforge_error(error)))
-        if self._close_failures:
-            earlier = self.outcome.failures if isinstance(self.outcome, Broken) else ()
-            self.outcome = Broken((*earlier, *self._close_failures))
-        accounting = self._book.total(statistics, self.stream.elapsed_s)
-        match self.outcome:
-            case Succeeded(outputs):
-                self.stream.emit(RunFinished(outputs, accounting))
-            case Broken(failures):
-                self.stream.emit(RunFailed(tuple(map(failure_event, failures)), accounting))
-            case Cancelled() | None:
-                self.stream.emit(RunCancelled(accounting))
+            failures.append(Failure("run", as_flowforge_error(error)))
+        if failures:
+            self._add_failures(*failures)
+        accounting = self._works.book.total(statistics, self.stream.elapsed_s)
+        if self._journal is not None:
+            await self._enter_end(self._journal, accounting)
+        self.stream.emit(_terminal_fact(self.outcome, accounting))
         self.ended.set()
+
+    async def _enter_end(self, journal: RunJournal, accounting: Accounting) -> None:
+        """Write the end down.
+
+        Where that fails, the run is failed for its readers, and for its journal one that was cut
+        and can be resumed.
+        """
+        recorder = journal.recorder
+        event = self.stream.next_event(_terminal_fact(self.outcome, accounting))
+        try:
+            await recorder.commit([recorder.told(event), recorder.run_ended(self.outcome)])
+        except Exception as error:
+            self._add_failures(Failure("run", as_flowforge_error(error)))
+        finally:
+            journal.close()
+
+    def _add_failures(self, *failures: Failure) -> None:
+        earlier = self.outcome.failures if isinstance(self.outcome, Broken) else ()
+        self.outcome = Broken((*earlier, *failures))
+
+
+def _terminal_fact(outcome: Outcome | None, accounting: Accounting) -> Fact:
+    match outcome:
+        case Succeeded(outputs):
+            return RunFinished(outputs, accounting)
+        case Broken(failures):
+            return RunFailed(tuple(map(failure_event, failures)), accounting)
+        case Cancelled() | None:
+            return RunCancelled(accounting)

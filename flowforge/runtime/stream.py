@@ -22,7 +22,7 @@ from flowforge.runtime.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from flowforge.runtime.events import Fact
 
@@ -116,6 +116,7 @@ class EventStream:
         self._clock = clock
         self._start_s = clock()
         self._num_events = 0
+        self._held: list[Fact] | None = None
         self._history = _Backlog(max_separate=0)
         self._readers: list[EventReader] = []
         self._is_closed = False
@@ -130,12 +131,51 @@ class EventStream:
         """Whether the terminal event has been emitted."""
         return self._is_closed
 
+    def restore(self, history: Sequence[Event], next_seq: int) -> None:
+        """Begin with the events of earlier processes; numbers and times go on behind them."""
+        assert self._num_events == 0, "a stream is restored before its first event"
+        for event in history:
+            self._hand_out(event)
+        self._num_events = next_seq
+        if history:
+            self._start_s = self._clock() - history[-1].time_s
+
     def emit(self, fact: Fact) -> None:
         """Number a fact and hand it out. After a terminal fact there must be none."""
+        if self._held is None:
+            self._hand_out(self._numbered(fact))
+        else:
+            self._held.append(fact)
+
+    def reserve(self, facts: Sequence[Fact]) -> list[Event]:
+        """Number facts that `publish`, which must follow, hands out.
+
+        What is emitted until then comes behind them.
+        """
+        events = [self._numbered(fact) for fact in facts]
+        self._held = []
+        return events
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Hand out what was reserved."""
+        for event in events:
+            self._hand_out(event)
+        held, self._held = self._held, None
+        for fact in held or ():
+            self.emit(fact)
+
+    def next_event(self, fact: Fact) -> Event:
+        """The event that this fact would be if it were emitted next."""
+        return Event(self._num_events, self.elapsed_s, fact)
+
+    def _numbered(self, fact: Fact) -> Event:
         assert not self._is_closed, f"{type(fact).__name__} after the end of the run"
-        event = Event(self._num_events, self.elapsed_s, fact)
-        self._num_events += 1
         self._is_closed = is_terminal(fact)
+        event = self.next_event(fact)
+        self._num_events += 1
+        return event
+
+    def _hand_out(self, event: Event) -> None:
         self._history.put(event)
         for reader in self._readers:
             reader.put(event)

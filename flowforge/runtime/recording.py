@@ -1,0 +1,267 @@
+"""A run in the words of its journal: commands, reports and events as rows, and rows as reports."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, cast
+
+from flowforge.backends.protocol import GenerationDone, Usage
+from flowforge.errors import (
+    EngineError,
+    FlowForgeError,
+    InternalError,
+    Location,
+    ToolError,
+    WorkflowError,
+)
+from flowforge.journal.records import Partial, RunEnded, Told, WorkEnded, WorkStarted
+from flowforge.runtime.commands import (
+    Answered,
+    Broken,
+    Cancelled,
+    Failed,
+    Returned,
+    StartCall,
+    StartGeneration,
+    StartQuestion,
+    Stopped,
+    Succeeded,
+    TimerFired,
+)
+from flowforge.runtime.event_json import fact_as_json, kind_of
+from flowforge.runtime.failures import failure_event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from flowforge.journal.records import Entry, WorkKind, WorkRow
+    from flowforge.journal.writer import JournalWriter
+    from flowforge.language.program import JsonValue
+    from flowforge.runtime.commands import Command, Outcome, Report
+    from flowforge.runtime.events import Event
+
+PARTIAL_INTERVAL_S = 0.5
+"""How often what models are writing is taken down: at most so much is written again."""
+
+_FAMILIES = {one.__name__: one for one in (WorkflowError, EngineError, ToolError, InternalError)}
+
+
+class Recorder:
+    """Makes the entries of one run. Owned by its shell; knows which works are open."""
+
+    def __init__(
+        self,
+        writer: JournalWriter,
+        run_id: str,
+        *,
+        now: Callable[[], float] = time.time,
+        partial_interval_s: float = PARTIAL_INTERVAL_S,
+    ) -> None:
+        """now: seconds since 1970, on every machine that the run may go on on."""
+        self.run_id = run_id
+        self.writer = writer
+        self.now: Callable[[], float] = now
+        self._turns: dict[str, int] = {}
+        self._writing: dict[str, list[int]] = {}
+        self._partial_interval_s = partial_interval_s
+        self._kept_at_s = time.monotonic()
+
+    def started(self, commands: Sequence[Command]) -> list[Entry]:
+        """The works that these commands start."""
+        entries: list[Entry] = []
+        for command in commands:
+            if isinstance(command, StartGeneration | StartCall | StartQuestion):
+                turn = self._turns.get(command.path, -1) + 1
+                entries.append(self.start_of(command, turn))
+        return entries
+
+    def start_of(
+        self, command: StartGeneration | StartCall | StartQuestion, turn: int
+    ) -> WorkStarted:
+        """The entry of a work, whose turn this is from now on."""
+        self._turns[command.path] = turn
+        kind = kind_of_work(command)
+        return WorkStarted(command.path, turn, kind, request_of(command), self.now())
+
+    def ended(self, report: Report) -> WorkEnded | None:
+        """The entry of a report, if it ends a work."""
+        now = self.now()
+        match report:
+            case Answered(path, done):
+                self._writing.pop(path, None)
+                result = _answer_as_json(done)
+                turn = self._turns.get(path, 0)
+                return WorkEnded(path, turn, "generation", "done", result, done.output_ids, now)
+            case Returned(path, value):
+                turn = self._turns.get(path, 0)
+                return WorkEnded(path, turn, "call", "done", {"value": value}, None, now)
+            case Failed(path, error):
+                self._writing.pop(path, None)
+                turn = self._turns.get(path, 0)
+                return WorkEnded(path, turn, "call", "failed", error_as_json(error), None, now)
+            case Stopped(path):
+                self._writing.pop(path, None)
+                turn = self._turns.get(path, 0)
+                return WorkEnded(path, turn, "call", "stopped", None, None, now)
+            case TimerFired(timer):
+                return WorkEnded(timer, 0, "timer", "done", None, None, now)
+            case _:
+                return None
+
+    def go_on(self, turns: Mapping[str, int]) -> None:
+        """Take over the last turn of every path from an earlier process."""
+        self._turns = dict(turns)
+
+    def turn_of(self, path: str) -> int:
+        """The turn of the work of a path, the last one that was started."""
+        return self._turns.get(path, 0)
+
+    def told(self, event: Event) -> Told:
+        """The entry of an event."""
+        path = cast("str | None", getattr(event.fact, "path", None))
+        fact = cast("JsonValue", fact_as_json(event.fact))
+        return Told(event.seq, event.time_s, kind_of(event.fact), path, fact)
+
+    def run_ended(self, outcome: Outcome | None) -> RunEnded:
+        """The entry of the end of the run."""
+        now = self.now()
+        match outcome:
+            case Succeeded(outputs):
+                return RunEnded("done", dict(outputs), now)
+            case Broken(failures):
+                told = [fact_as_json(failure_event(failure)) for failure in failures]
+                return RunEnded("failed", cast("JsonValue", told), now)
+            case Cancelled() | None:
+                return RunEnded("cancelled", None, now)
+
+    async def commit(self, entries: Sequence[Entry]) -> None:
+        """Return when the entries are on the disk. Raises EngineError EN7xx."""
+        if entries:
+            await self.writer.commit(self.run_id, entries)
+
+    # -- what models are writing ------------------------------------------------------------------
+
+    def wrote(self, path: str, token_ids: Sequence[int]) -> bool:
+        """A model wrote more; whether it is time to take down what all have written."""
+        self._writing.setdefault(path, []).extend(token_ids)
+        now = time.monotonic()
+        if now - self._kept_at_s < self._partial_interval_s:
+            return False
+        self._kept_at_s = now
+        return True
+
+    async def keep_partials(self) -> None:
+        """Take down what models have written so far in works that have not ended."""
+        partials = [
+            Partial(path, self._turns.get(path, 0), tuple(token_ids))
+            for path, token_ids in self._writing.items()
+            if token_ids
+        ]
+        if partials:
+            await self.writer.keep_partials(self.run_id, partials)
+
+
+def kind_of_work(command: StartGeneration | StartCall | StartQuestion) -> WorkKind:
+    """What a command starts, in the journal's words."""
+    match command:
+        case StartGeneration():
+            return "generation"
+        case StartCall():
+            return "call"
+        case StartQuestion():
+            return "question"
+
+
+def request_of(command: StartGeneration | StartCall | StartQuestion) -> JsonValue:
+    """All that decides what a work comes to, as JSON; equal for works that are the same."""
+    match command:
+        case StartGeneration(_, continues, system, said, request):
+            asked = asdict(request)
+            for name in ("label", "priority", "written"):
+                asked.pop(name, None)
+            turns = [asdict(turn) for turn in said]
+            fields: dict[str, Any] = {"continues": continues, "system": system, "said": turns}
+            return _plain({**fields, "request": asked})
+        case StartCall(_, tool, arguments):
+            call: dict[str, JsonValue] = {
+                "tool": tool.name,
+                "effect": tool.effect,
+                "arguments": dict(arguments),
+            }
+            return _plain(call)
+        case StartQuestion(_, prompt, choices, show):
+            return _plain({"prompt": prompt, "choices": choices, "show": show})
+
+
+def report_of(row: WorkRow) -> Report:
+    """The report that a row of an ended work was made of."""
+    path, result = row.path, cast("dict[str, Any]", row.result)
+    if row.kind == "timer":
+        return TimerFired(path)
+    match row.status:
+        case "done":
+            if row.kind == "generation":
+                return Answered(path, answer_of(row))
+            return Returned(path, result["value"])
+        case "failed":
+            return Failed(path, error_from_json(result))
+        case "stopped":
+            return Stopped(path)
+        case None:
+            raise InternalError("IN512", f"work {path!r} of the journal has no end")
+
+
+def answer_of(row: WorkRow) -> GenerationDone:
+    """What a generation came to. prompt_ids: not kept; output_ids where the row has them."""
+    result = cast("dict[str, Any]", row.result)
+    return GenerationDone(
+        text=result["text"],
+        finish_reason=result["finish_reason"],
+        usage=Usage(**result["usage"]),
+        output_ids=row.tokens,
+        num_written=result["num_written"],
+    )
+
+
+def error_as_json(error: FlowForgeError) -> JsonValue:
+    """An error with what a person and a `catch` see of it."""
+    family = next((name for name, one in _FAMILIES.items() if isinstance(error, one)), None)
+    location = None if error.location is None else asdict(error.location)
+    return {
+        "family": family,
+        "code": error.code,
+        "message": error.message,
+        "help": error.help,
+        "location": location,
+    }
+
+
+def error_from_json(told: Mapping[str, Any]) -> FlowForgeError:
+    """The error again; its cause is not kept."""
+    location = told["location"]
+    return _FAMILIES.get(told["family"] or "", FlowForgeError)(
+        told["code"],
+        told["message"],
+        location=None if location is None else Location(**location),
+        help=told["help"],
+    )
+
+
+def _answer_as_json(done: GenerationDone) -> JsonValue:
+    return {
+        "text": done.text,
+        "finish_reason": done.finish_reason,
+        "usage": asdict(done.usage),
+        "num_written": done.num_written,
+    }
+
+
+def _plain(value: object) -> JsonValue:
+    """JSON has lists and no tuples."""
+    if isinstance(value, tuple | list):
+        return [*map(_plain, cast("Sequence[object]", value))]
+    if isinstance(value, dict):
+        fields = cast("dict[str, object]", value)
+        return {name: _plain(inner) for name, inner in fields.items()}
+    return cast("JsonValue", value)

@@ -1,0 +1,329 @@
+"""One run's place in a journal: what it writes there, and what it finds there when it goes on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import anyio
+import anyio.to_thread
+
+from flowforge.errors import InternalError, WorkflowError
+from flowforge.journal.lease import Lease
+from flowforge.journal.records import Resumed, Untold
+from flowforge.runtime.commands import Said, StartCall, StartGeneration
+from flowforge.runtime.definitions import static_path
+from flowforge.runtime.event_json import fact_from_json, kind_of
+from flowforge.runtime.events import Event, RunResumed
+from flowforge.runtime.recording import Recorder, answer_of, request_of
+from flowforge.runtime.replaying import replay
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from flowforge.backends.protocol import GenerationDone
+    from flowforge.journal.records import Entry, RunBegun, RunRow, WorkRow
+    from flowforge.journal.writer import JournalWriter
+    from flowforge.runtime.events import Fact
+    from flowforge.runtime.replaying import Replayed
+    from flowforge.runtime.state import RunState
+
+_RESUMED = kind_of(RunResumed(0))
+
+OnUncertain = Literal["ask", "retry", "fail"]
+
+UNCERTAIN = "WF703"
+"""A call with effects had begun, and nobody knows or says whether it did its work."""
+
+_SAMPLE = re.compile(r"\[\d+\]$")
+
+
+@dataclass(frozen=True, slots=True)
+class PastTurn:
+    """A turn that a model wrote in an earlier process, and what was said before it."""
+
+    continues: str | None
+    system: str | None
+    said: tuple[Said, ...]
+    prefill: str
+    done: GenerationDone
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Where a run stands that goes on.
+
+    replayed: what its core came to. history: events that were told. fresh: facts that were not,
+    because its workflow has changed. next_seq: the number of the next event. entries: what the
+    journal is to be told of all this.
+    """
+
+    replayed: Replayed
+    history: list[Event]
+    fresh: list[Fact]
+    next_seq: int
+    entries: list[Entry]
+
+
+class RunJournal:
+    """The journal as one run sees it. Holds the run's lease until `close`.
+
+    on_uncertain: what overrides the tools' own word about calls whose end is not known.
+    """
+
+    def __init__(
+        self, writer: JournalWriter, run_id: str, lease: Lease, recorder: Recorder
+    ) -> None:
+        self.run_id = run_id
+        self.recorder: Recorder = recorder
+        self.row: RunRow | None = None
+        self.on_uncertain: OnUncertain | None = None
+        self._writer = writer
+        self._lease = lease
+        self._written: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._cut: dict[tuple[str, int], WorkRow] = {}
+        self._definitions: Mapping[str, str] = {}
+
+    @classmethod
+    def begin(cls, writer: JournalWriter, run_id: str, begun: RunBegun) -> Self:
+        """Enter a new run. Raises EngineError EN7xx."""
+        lease = Lease(writer.journal.path, run_id)
+        try:
+            writer.journal.begin(run_id, begun)
+        except BaseException:
+            lease.release()
+            raise
+        return cls(writer, run_id, lease, Recorder(writer, run_id))
+
+    @classmethod
+    def resume(
+        cls,
+        writer: JournalWriter,
+        run_id: str,
+        definitions: Mapping[str, str],
+        *,
+        on_uncertain: OnUncertain | None = None,
+    ) -> Self:
+        """Take a run that is not done. definitions: of its workflow as it is now.
+
+        Raises WorkflowError WF701 for an unknown run, WF702 for a completed step that was changed,
+        WF704 for a run that is done, EngineError EN706 for one that another process has.
+        """
+        row = writer.journal.run(run_id)
+        lease = Lease(writer.journal.path, row.run_id)
+        try:
+            # Its owner may have ended it while we came for the lease.
+            row = writer.journal.run(row.run_id)
+            if row.status == "done":
+                raise WorkflowError(
+                    "WF704",
+                    f"run {row.run_id!r} is done",
+                    help=f"'flowforge show {row.run_id}' shows what it came to",
+                )
+            run = cls(writer, row.run_id, lease, Recorder(writer, row.run_id))
+            run.row = row
+            run.on_uncertain = on_uncertain
+            run._definitions = definitions
+            run._require_unchanged(row.begun.definitions)
+        except BaseException:
+            lease.release()
+            raise
+        return run
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let other processes have the run; idempotent."""
+        self._lease.release()
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of a run that goes on."""
+        return None if self.row is None else self.row.begun.seed
+
+    # -- going on ---------------------------------------------------------------------------------
+
+    async def restore(self, state: RunState) -> Restored:
+        """Bring a state that has not begun to where the run stands; reads in a worker thread."""
+        return await anyio.to_thread.run_sync(self._restore, state)
+
+    def _restore(self, state: RunState) -> Restored:
+        row, journal = self.row, self._writer.journal
+        assert row is not None
+        self._written = journal.partials(row.run_id)
+        self._cut = {(work.path, work.turn): work for work in journal.open_works(row.run_id)}
+        interrupted = [path for path, _ in self._cut]
+        ended = _to_keep(row, journal.ended_works(row.run_id), self._cut)
+        replayed = replay(state, ended, row.begun.created_at)
+        self.recorder.go_on(replayed.turns)
+        restored = self._with_history(replayed)
+        restored.fresh.append(RunResumed(replayed.num_kept, tuple(interrupted)))
+        for work in replayed.works.values():
+            if not work.is_stopped:
+                restored.entries.append(self.recorder.start_of(work.command, work.turn))
+        return restored
+
+    def _with_history(self, replayed: Replayed) -> Restored:
+        """Match what was decided again with what was told.
+
+        The one has no times, the other none of what a changed workflow adds.
+        """
+        told: dict[tuple[str, str | None], list[tuple[int, float]]] = {}
+        next_seq = 0
+        for seq, time_s, kind, path in self._writer.journal.event_keys(self.run_id):
+            told.setdefault((kind, path), []).append((seq, time_s))
+            next_seq = seq + 1
+        history: list[Event] = []
+        fresh: list[Fact] = []
+        for fact in replayed.facts:
+            places = told.get((kind_of(fact), cast("str | None", getattr(fact, "path", None))))
+            if places:
+                seq, time_s = places.pop(0)
+                history.append(Event(seq, time_s, fact))
+            else:
+                fresh.append(fact)
+        # These are of the shell, which decides nothing.
+        told.pop((_RESUMED, None), None)
+        history += [
+            Event(event.seq, event.time_s, fact_from_json(event.kind, _fields(event.fact)))
+            for event in self._writer.journal.events_of_kind(self.run_id, _RESUMED)
+        ]
+        undone = sorted(seq for places in told.values() for seq, _ in places)
+        history.sort(key=lambda event: event.seq)
+        entries: list[Entry] = [Resumed(self._definitions), Untold(tuple(undone))]
+        return Restored(replayed, history, fresh, next_seq, entries)
+
+    def _require_unchanged(self, before: Mapping[str, str]) -> None:
+        """Raises WorkflowError WF702 when a completed step is not what it was."""
+        if before == self._definitions:
+            return
+        completed = {
+            static_path(path)
+            for _, _, kind, path in self._writer.journal.event_keys(self.run_id)
+            if kind == "step_finished" and path is not None
+        }
+        changed = [
+            path
+            for path in sorted(completed & before.keys())
+            if self._definitions.get(path) != before[path]
+        ]
+        if changed:
+            names = ", ".join(map(repr, changed))
+            raise WorkflowError(
+                "WF702",
+                f"run {self.run_id!r} cannot go on: completed step{'s' * (len(changed) > 1)} "
+                f"{names} {'were' if len(changed) > 1 else 'was'} changed in the workflow",
+                help="put them back as they were, or run from the first of them again: "
+                f"flowforge rerun {self.run_id} --from {changed[0]}",
+            )
+
+    # -- while it runs ----------------------------------------------------------------------------
+
+    def is_uncertain(self, command: StartCall) -> bool:
+        """Whether a call with effects had begun in an earlier process, and its end is not known."""
+        if command.tool.effect != "write":
+            return False
+        return (command.path, self.recorder.turn_of(command.path)) in self._cut
+
+    def written(self, command: StartGeneration) -> tuple[int, ...]:
+        """What the model wrote of this very generation in an earlier process."""
+        key = (command.path, self.recorder.turn_of(command.path))
+        written = self._written.pop(key, ())
+        is_same = key in self._cut and self._cut[key].request == request_of(command)
+        return written if is_same else ()
+
+    async def wrote(self, path: str, token_ids: Sequence[int]) -> None:
+        """A model wrote more. From time to time it is taken down."""
+        if self.recorder.wrote(path, token_ids):
+            await self.recorder.keep_partials()
+
+    async def turns_before(self, path: str, open_paths: Container[str]) -> list[PastTurn]:
+        """The turns that make the conversation of `path`.
+
+        From its beginning, or from the end of one that is open.
+        """
+        return await anyio.to_thread.run_sync(self._turns_before, path, open_paths)
+
+    def _turns_before(self, path: str, open_paths: Container[str]) -> list[PastTurn]:
+        turns: list[PastTurn] = []
+        at: str | None = path
+        while at is not None and at not in open_paths:
+            rows = self._writer.journal.works_at(self.run_id, at)
+            last = self.recorder.turn_of(at)
+            own = [_past_turn(row) for row in rows if _is_turn(row) and row.turn <= last]
+            if not own:
+                raise InternalError("IN513", f"the journal has no conversation of {at!r}")
+            turns = own + turns
+            at = own[0].continues
+        return turns
+
+
+def _to_keep(
+    row: RunRow, ended: Iterator[WorkRow], cut: dict[tuple[str, int], WorkRow]
+) -> Iterator[WorkRow]:
+    """The ends that a run takes over: of one that failed, all but those it failed by.
+
+    cut: takes the calls that failed only because nobody could say whether they had been made.
+    """
+    failed = _failed_paths(row)
+    for work in ended:
+        if _is_blamed(work, failed):
+            if _was_uncertain(work):
+                cut[work.path, work.turn] = work
+        else:
+            yield work
+
+
+def _failed_paths(row: RunRow) -> frozenset[str]:
+    if row.status != "failed":
+        return frozenset()
+    failures = cast("list[dict[str, Any]]", row.outcome)
+    return frozenset(failure["path"] for failure in failures)
+
+
+def _is_blamed(work: WorkRow, failed: frozenset[str]) -> bool:
+    """Whether a try failed by this work, or by the time that it took."""
+    if work.status == "stopped":
+        return False
+    if work.kind == "timer":
+        return work.path.rpartition(":")[0] in failed
+    is_failed_sample = work.status == "failed" and _SAMPLE.sub("", work.path) in failed
+    return work.path in failed or is_failed_sample
+
+
+def _was_uncertain(work: WorkRow) -> bool:
+    failure = cast("dict[str, Any] | None", work.result)
+    return work.status == "failed" and failure is not None and failure["code"] == UNCERTAIN
+
+
+def _is_turn(row: WorkRow) -> bool:
+    return row.kind == "generation" and row.status == "done"
+
+
+def _past_turn(row: WorkRow) -> PastTurn:
+    request = _fields(row.request)
+    said = tuple(Said(**turn) for turn in request["said"])
+    continues = request["continues"]
+    return PastTurn(
+        None if continues == row.path else continues,
+        request["system"],
+        said,
+        request["request"]["prefill"],
+        answer_of(row),
+    )
+
+
+def _fields(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value)

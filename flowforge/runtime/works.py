@@ -1,0 +1,245 @@
+"""What the core asks for, carried out: generations, tool calls, questions and the conversations.
+
+Everything here acts and decides nothing. Each work ends with exactly one report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import anyio
+
+from flowforge.backends.protocol import GenerationDone, TextDelta
+from flowforge.errors import InternalError, WorkflowError
+from flowforge.runtime.accounting import AccountBook
+from flowforge.runtime.commands import (
+    Answered,
+    Failed,
+    Opened,
+    Returned,
+    StartCall,
+    StartGeneration,
+    StartQuestion,
+    Stopped,
+)
+from flowforge.runtime.events import StepAsked, StepText
+from flowforge.runtime.failures import as_flowforge_error
+from flowforge.runtime.run_journal import UNCERTAIN
+from flowforge.runtime.state import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anyio.abc import TaskGroup
+
+    from flowforge.backends.protocol import Backend, Conversation
+    from flowforge.runtime.commands import Report, Said
+    from flowforge.runtime.people import Asker
+    from flowforge.runtime.run_journal import PastTurn, RunJournal
+    from flowforge.runtime.stream import EventStream
+    from flowforge.tools.toolbox import Toolbox
+
+_RUN_AGAIN, _IS_DONE, _FAIL = "run it again", "it is done", "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Whom the works of a run act through."""
+
+    backend: Backend
+    asker: Asker
+    toolbox: Toolbox
+
+
+class Works:
+    """The works of one run and its conversations. Owned by the run's shell.
+
+    book: what the works cost. close_failures: what a backend said against giving memory back.
+    """
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        stream: EventStream,
+        send: Callable[[Report], None],
+        journal: RunJournal | None,
+    ) -> None:
+        self.book = AccountBook()
+        self.close_failures: list[Failure] = []
+        self._backend = surroundings.backend
+        self._asker = surroundings.asker
+        self._toolbox = surroundings.toolbox
+        self._stream = stream
+        self._send = send
+        self._journal = journal
+        self._conversations: dict[str, Conversation] = {}
+        self._restoring: dict[str, anyio.Lock] = {}
+        self._scopes: dict[str, anyio.CancelScope] = {}
+
+    def start(self, command: StartGeneration | StartCall | StartQuestion, tasks: TaskGroup) -> None:
+        """Begin a work; its report follows."""
+        self._scopes[command.path] = anyio.CancelScope()
+        tasks.start_soon(self._work, command)
+
+    def stop(self, path: str) -> None:
+        """Cancel a work. It may have ended already, with its report still on the way."""
+        if path in self._scopes:
+            self._scopes[path].cancel()
+
+    async def release(self, path: str) -> None:
+        """Close the conversation of `path`, if there is one."""
+        conversation = self._conversations.pop(path, None)
+        self._restoring.pop(path, None)
+        if conversation is None:
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                await conversation.close()
+        except Exception as error:
+            self.close_failures.append(Failure(path, as_flowforge_error(error)))
+
+    async def release_all(self) -> None:
+        """Close what is still open."""
+        for path in list(self._conversations):
+            await self.release(path)
+
+    async def _work(self, command: StartGeneration | StartCall | StartQuestion) -> None:
+        report: Report = Stopped(command.path)
+        with self._scopes[command.path]:
+            try:
+                report = await self._act(command)
+            except Exception as error:
+                report = Failed(command.path, as_flowforge_error(error))
+        del self._scopes[command.path]
+        self._send(report)
+
+    async def _act(self, command: StartGeneration | StartCall | StartQuestion) -> Report:
+        match command:
+            case StartGeneration():
+                return await self._answer(command)
+            case StartCall():
+                return await self._call(command)
+            case StartQuestion():
+                return Returned(command.path, await self._asker(command))
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    async def _call(self, command: StartCall) -> Report:
+        if self._journal is not None and self._journal.is_uncertain(command):
+            choice = await self._choice_about(command, self._journal)
+            if choice == _IS_DONE:
+                return Returned(command.path, None)
+            if choice == _FAIL:
+                raise _uncertain(command)
+        value = await self._toolbox.call(command.tool, command.arguments, command.path)
+        return Returned(command.path, value)
+
+    async def _choice_about(self, command: StartCall, journal: RunJournal) -> str:
+        """What is to be done about a call that had begun and whose end is not known."""
+        match journal.on_uncertain or command.tool.on_uncertain:
+            case "retry":
+                return _RUN_AGAIN
+            case "fail":
+                return _FAIL
+            case "ask":
+                prompt = (
+                    f"tool {command.tool.name!r} had been started when the run was cut, and may "
+                    "have done its work"
+                )
+                choices = (_RUN_AGAIN, _IS_DONE, _FAIL)
+                show = dict(command.arguments)
+                self._stream.emit(StepAsked(command.path, prompt, choices, show))
+                try:
+                    return await self._asker(StartQuestion(command.path, prompt, choices, show))
+                except WorkflowError as error:
+                    raise _uncertain(command) from error
+
+    # -- generations ------------------------------------------------------------------------------
+
+    async def _answer(self, command: StartGeneration) -> Report:
+        conversation = await self._conversation(command)
+        say(conversation, command.said)
+        request = command.request
+        if self._journal is not None:
+            request = replace(request, written=self._journal.written(command))
+        items = conversation.generate(request)
+        done: GenerationDone | None = None
+        try:
+            async for item in items:
+                if isinstance(item, TextDelta):
+                    self._stream.emit(StepText(command.path, item.text, item.num_tokens))
+                    if self._journal is not None:
+                        await self._journal.wrote(command.path, item.token_ids)
+                else:
+                    done = item
+        finally:
+            with anyio.CancelScope(shield=True):
+                await items.aclose()
+            cut = conversation.take_cut()
+            if cut is not None:
+                self.book.enter_cut(cut)
+        if done is None:
+            raise InternalError(
+                "IN507", f"backend {self._backend.name!r} ended a generation without its result"
+            )
+        self.book.enter(done)
+        return Answered(command.path, done)
+
+    async def _conversation(self, command: StartGeneration) -> Conversation:
+        path, continues = command.path, command.continues
+        if continues == path:
+            return await self._open_conversation(path)
+        if continues is None:
+            conversation = await self._backend.open(system=command.system)
+        else:
+            conversation = await (await self._open_conversation(continues)).fork()
+        self._conversations[path] = conversation
+        self._send(Opened(path))
+        return conversation
+
+    async def _open_conversation(self, path: str) -> Conversation:
+        """The conversation of a work that has ended; made again if another process had it."""
+        if path in self._conversations or self._journal is None:
+            return self._conversations[path]
+        # Branches that continue one conversation ask for it at once: one makes it.
+        async with self._restoring.setdefault(path, anyio.Lock()):
+            if path not in self._conversations:
+                turns = await self._journal.turns_before(path, self._conversations)
+                self._conversations[path] = await self._made_again(turns)
+            return self._conversations[path]
+
+    async def _made_again(self, turns: list[PastTurn]) -> Conversation:
+        first = turns[0]
+        if first.continues is None:
+            conversation = await self._backend.open(system=first.system)
+        else:
+            conversation = await self._conversations[first.continues].fork()
+        try:
+            for turn in turns:
+                say(conversation, turn.said)
+                conversation.add_written(turn.done, turn.prefill)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await conversation.close()
+            raise
+        return conversation
+
+
+def say(conversation: Conversation, said: tuple[Said, ...]) -> None:
+    """Append turns whose text is given."""
+    for turn in said:
+        if turn.role == "user":
+            conversation.add_user(turn.text)
+        else:
+            conversation.add_assistant(turn.text)
+
+
+def _uncertain(command: StartCall) -> WorkflowError:
+    return WorkflowError(
+        UNCERTAIN,
+        f"tool {command.tool.name!r} of step {command.path!r} had been started when the run was "
+        "cut, and may have done its work",
+        location=command.tool.location,
+        help="look whether it has, then resume with --on-uncertain retry, or on a terminal",
+    )
