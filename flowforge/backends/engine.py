@@ -97,12 +97,23 @@ class EngineBackend:
         return "engine"
 
     async def open(
-        self, *, system: str | None = None, namespace: Namespace | None = None
+        self,
+        *,
+        system: str | None = None,
+        model: str | None = None,
+        namespace: Namespace | None = None,
     ) -> EngineConversation:
         """Start a conversation. Computes nothing yet.
 
         namespace: only conversations of one namespace share KV; None is the common one.
+        Raises WorkflowError WF512 for a model: this engine has one (`engines` opens several).
         """
+        if model is not None:
+            raise WorkflowError(
+                "WF512",
+                f"model {model!r} is asked for, and this backend has one model",
+                help="leave 'model' out, or open the backend by open_engines",
+            )
         messages = () if system is None else (Message("system", system),)
         sequence = self.engine.open(namespace=namespace)
         return EngineConversation(self, sequence, _History(messages, num_seen=0))

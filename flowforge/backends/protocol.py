@@ -233,8 +233,12 @@ class Backend(Protocol):
         """How messages and events call it, for example 'engine'."""
         ...
 
-    async def open(self, *, system: str | None = None) -> Conversation:
-        """Start a conversation; without `system` the model's template may add its own default."""
+    async def open(self, *, system: str | None = None, model: str | None = None) -> Conversation:
+        """Start a conversation; without `system` the model's template may add its own default.
+
+        model: another one than the backend's own, for this conversation and its forks. Raises
+        WorkflowError WF512 where a backend has only its own, EngineError when it cannot be had.
+        """
         ...
 
     def statistics(self) -> BackendStatistics:

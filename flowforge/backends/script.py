@@ -61,11 +61,15 @@ Answer: TypeAlias = "str | ScriptedAnswer | Sequence[str | ScriptedAnswer]"
 
 @dataclass(frozen=True, slots=True)
 class RecordedPrompt:
-    """What a request was asked with. text: the whole conversation, one 'role: content' a turn."""
+    """What a request was asked with. text: the whole conversation, one 'role: content' a turn.
+
+    model: the one its conversation was opened on; None for the run's own.
+    """
 
     label: str
     text: str
     request: GenerateRequest | ScoreRequest
+    model: str | None = None
 
 
 class ScriptBackend:
@@ -89,10 +93,11 @@ class ScriptBackend:
         """Every request so far, in order of start."""
         return tuple(self._desk.prompts)
 
-    async def open(self, *, system: str | None = None) -> Conversation:
-        """Start a conversation."""
+    async def open(self, *, system: str | None = None, model: str | None = None) -> Conversation:
+        """Start a conversation; any model will do."""
         await anyio.lowlevel.checkpoint()
-        return _ScriptConversation(self._desk, () if system is None else (("system", system),))
+        turns = () if system is None else (("system", system),)
+        return _ScriptConversation(self._desk, turns, model)
 
     def statistics(self) -> BackendStatistics:
         """Token counts; one page per open conversation stands in for memory."""
@@ -189,9 +194,10 @@ class _Desk:
 class _ScriptConversation:
     """A list of turns; forking copies it."""
 
-    def __init__(self, desk: _Desk, turns: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, desk: _Desk, turns: tuple[tuple[str, str], ...], model: str | None) -> None:
         self._desk = desk
         self._turns = turns
+        self._model = model
         self._is_open = True
         self._cut: GenerationCut | None = None
         desk.take_in()
@@ -266,7 +272,7 @@ class _ScriptConversation:
         """Put a request on record; its answer, and the tokens of what it is asked with."""
         self._require_open()
         asked = "\n".join(f"{role}: {content}" for role, content in self._turns)
-        self._desk.prompts.append(RecordedPrompt(request.label, asked, request))
+        self._desk.prompts.append(RecordedPrompt(request.label, asked, request, self._model))
         answer = self._desk.answer(request.label)
         prompt = "".join(f"<{role}> {content} </{role}> " for role, content in self._turns)
         return answer, self._desk.token_ids(prompt + "<assistant> ")
@@ -274,7 +280,7 @@ class _ScriptConversation:
     async def fork(self) -> Conversation:
         self._require_open()
         await anyio.lowlevel.checkpoint()
-        return _ScriptConversation(self._desk, self._turns)
+        return _ScriptConversation(self._desk, self._turns, self._model)
 
     async def close(self) -> None:
         if self._is_open:

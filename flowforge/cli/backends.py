@@ -38,9 +38,9 @@ async def open_backend(
 
         yield ScriptBackend(read_script(Path(spec.removeprefix(_SCRIPT))))
     elif spec == "engine":
-        from flowforge.backends.engine import open_engine_backend
+        from flowforge.backends.engines import open_engines
 
-        async with open_engine_backend(model, progress=progress, config=config) as backend:
+        async with open_engines(model, progress=progress, config=config) as backend:
             # The bar must be gone before the live view takes the same lines.
             progress.close()
             yield backend

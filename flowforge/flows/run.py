@@ -42,14 +42,17 @@ class Run:
         return self._session.seed
 
     @asynccontextmanager
-    async def chat(self, *, system: str | None = None, **values: object) -> AsyncGenerator[Chat]:
+    async def chat(
+        self, *, system: str | None = None, model: str | None = None, **values: object
+    ) -> AsyncGenerator[Chat]:
         """A new chat, closed at the end of the block.
 
         system: a template like that of `Chat.user`, with `values` for its holes; without one the
-        model's own default counts. Raises WorkflowError WF602.
+        model's own default counts. model: another than the run's, as `start` takes it; loaded when
+        it is first asked for. Raises WorkflowError WF602, EngineError when it cannot be loaded.
         """
         text = None if system is None else render_prompt(system, values)
-        conversation = await self._session.open(text)
+        conversation = await self._session.open(text, model)
         cursor = Cursor(self._session, SCOPE.get(), conversation)
         try:
             yield Chat(cursor)

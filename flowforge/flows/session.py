@@ -61,6 +61,14 @@ class StepEnd:
     is_left_early: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A conversation that is open. model: None for the run's own."""
+
+    conversation: Conversation
+    model: str | None
+
+
 class FlowSession:
     """One run of a flow. seed: what every generation without a seed of its own derives its from."""
 
@@ -75,7 +83,7 @@ class FlowSession:
         self.log: FailureLog = FailureLog()
         self.close_failures: list[Failure] = []
         self._book = AccountBook()
-        self._conversations: dict[int, Conversation] = {}
+        self._conversations: dict[int, _Open] = {}
         self._tools: dict[int, FunctionTool] = {}
 
     # -- steps ------------------------------------------------------------------------------------
@@ -123,13 +131,13 @@ class FlowSession:
 
     # -- conversations ----------------------------------------------------------------------------
 
-    async def open(self, system: str | None) -> Conversation:
-        """A new conversation, to be given back with `close`."""
-        return self._keep(await self.backend.open(system=system))
+    async def open(self, system: str | None, model: str | None) -> Conversation:
+        """A new conversation, to be given back with `close`. model: None for the run's own."""
+        return self._keep(await self.backend.open(system=system, model=model), model)
 
     async def fork(self, conversation: Conversation) -> Conversation:
         """A fork, to be given back with `close`."""
-        return self._keep(await conversation.fork())
+        return self._keep(await conversation.fork(), self._model_of(conversation))
 
     async def close(self, conversation: Conversation) -> None:
         """Give a conversation back, cancelled or not; what its backend says against it is kept."""
@@ -143,8 +151,8 @@ class FlowSession:
 
     async def close_all(self) -> None:
         """Give back what is still open: after the flow, nothing unless the flow was killed."""
-        for conversation in list(self._conversations.values()):
-            await self.close(conversation)
+        for one in list(self._conversations.values()):
+            await self.close(one.conversation)
 
     async def generate(
         self, conversation: Conversation, request: GenerateRequest
@@ -160,7 +168,7 @@ class FlowSession:
                 if isinstance(item, TextDelta):
                     self.stream.emit(StepText(request.label, item.text, item.num_tokens))
                 else:
-                    self._book.enter(item)
+                    self._book.enter(item, self._model_of(conversation))
                     is_done = True
                 yield item
         except FlowForgeError:
@@ -172,7 +180,7 @@ class FlowSession:
                 await items.aclose()
             cut = conversation.take_cut()
             if cut is not None:
-                self._book.enter_cut(cut)
+                self._book.enter_cut(cut, self._model_of(conversation))
         if not is_done:
             raise InternalError(
                 "IN507", f"backend {self.backend.name!r} ended a generation without its result"
@@ -186,12 +194,15 @@ class FlowSession:
             raise
         except Exception as error:
             raise as_flowforge_error(error) from error
-        self._book.enter_scoring(done)
+        self._book.enter_scoring(done, self._model_of(conversation))
         return done
 
-    def _keep(self, conversation: Conversation) -> Conversation:
-        self._conversations[id(conversation)] = conversation
+    def _keep(self, conversation: Conversation, model: str | None) -> Conversation:
+        self._conversations[id(conversation)] = _Open(conversation, model)
         return conversation
+
+    def _model_of(self, conversation: Conversation) -> str | None:
+        return self._conversations[id(conversation)].model
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -209,10 +209,10 @@ class _Settings:
         if self.backend is not None:
             yield self.backend
             return
-        from flowforge.backends.engine import open_engine_backend
+        from flowforge.backends.engines import open_engines
 
-        async with open_engine_backend(self.model) as engine:
-            yield engine
+        async with open_engines(self.model) as engines:
+            yield engines
 
 
 @asynccontextmanager

@@ -117,7 +117,9 @@ def _generate(after: Consequences, step: StepState, action: Generate) -> None:
         hold(step, path)
     if action.key is not None:
         after.facts.append(StepStarted(path, "gen", continues))
-    after.commands.append(StartGeneration(path, continues, system, action.said, request))
+    after.commands.append(
+        StartGeneration(path, continues, system, action.said, request, action.model)
+    )
 
 
 def _add_work(state: RunState, step: StepState, path: str, key: WorkKey) -> None:

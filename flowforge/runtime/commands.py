@@ -33,7 +33,8 @@ class StartGeneration:
     """Append the turns `said` to the conversation of `path` and let the model write.
 
     continues: None opens that conversation with `system`; another path forks that one; `path`
-    itself goes on with the conversation that is there.
+    itself goes on with the conversation that is there. model: of the conversation, None for the
+    run's own.
     """
 
     path: str
@@ -41,6 +42,7 @@ class StartGeneration:
     system: str | None
     said: tuple[Said, ...]
     request: GenerateRequest
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,14 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from flowforge.backends.protocol import Usage
-from flowforge.runtime.events import Accounting, Event, Fact, RunStarted, StepFailed
+from flowforge.runtime.events import (
+    Accounting,
+    Event,
+    Fact,
+    ModelAccounting,
+    RunStarted,
+    StepFailed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,7 +86,8 @@ def _usage(told: Any) -> Usage | None:
 
 
 def _accounting(told: Any) -> Accounting:
-    return Accounting(**told)
+    models = tuple(ModelAccounting(**one) for one in told.get("models", ()))
+    return Accounting(**{**told, "models": models})
 
 
 def _failures(told: Any) -> tuple[StepFailed, ...]:

@@ -133,10 +133,23 @@ class StepCancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelAccounting:
+    """What a run cost on one model, in the fields of `Accounting`. model: None for the run's own."""
+
+    model: str | None
+    prefilled_tokens: int
+    reused_tokens: int
+    generated_tokens: int
+    unique_prompt_tokens: int | None
+    cut_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Accounting:
     """What a run cost. unique_prompt_tokens: counted from the prompts alone, see accounting.py.
 
-    cut_tokens: of the generated ones, those of generations that were stopped or failed.
+    cut_tokens: of the generated ones, those of generations that were stopped or failed. models:
+    the same for each model, in the order of their first use, when a run used several; else empty.
     """
 
     prefilled_tokens: int
@@ -147,6 +160,7 @@ class Accounting:
     pages_total: int
     duration_s: float
     cut_tokens: int = 0
+    models: tuple[ModelAccounting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

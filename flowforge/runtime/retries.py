@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 TIMED_OUT = "WF504"
 NOT_JOINED = "WF507"
-_ANSWERS = frozenset({"WF412", "WF413", "WF513", "WF603"})
-"""Answers that do not fit: another one may. A mask rules the first three out."""
+REFUSED = "WF603"
 _PERMANENT = ("TL1", "EN202", "EN3")
 """How codes begin that every try would meet again: a tool that cannot be called as it is asked to,
 a prompt that cannot fit, a tokenizer or template that cannot be used."""
@@ -21,8 +20,9 @@ a prompt that cannot fit, a tokenizer or template that cannot be used."""
 
 def may_pass_later(error: FlowForgeError) -> bool:
     """Whether the same step, tried again, may succeed: never for what its author has to change."""
-    # A join that was not met: the failures of its branches, which come with it, decide.
-    if error.code in {TIMED_OUT, NOT_JOINED} | _ANSWERS:
+    # A join that was not met: the failures of its branches, which come with it, decide. An answer
+    # that its type's own validators refuse: no schema can say what they want, and another may do.
+    if error.code in {TIMED_OUT, NOT_JOINED, REFUSED}:
         return True
     return isinstance(error, EngineError | ToolError) and not error.code.startswith(_PERMANENT)
 

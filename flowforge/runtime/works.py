@@ -178,12 +178,12 @@ class Works:
                 await items.aclose()
             cut = conversation.take_cut()
             if cut is not None:
-                self.book.enter_cut(cut)
+                self.book.enter_cut(cut, command.model)
         if done is None:
             raise InternalError(
                 "IN507", f"backend {self._backend.name!r} ended a generation without its result"
             )
-        self.book.enter(done)
+        self.book.enter(done, command.model)
         return Answered(command.path, done)
 
     async def _conversation(self, command: StartGeneration) -> Conversation:
@@ -191,7 +191,7 @@ class Works:
         if continues == path:
             return await self._open_conversation(path)
         if continues is None:
-            conversation = await self._backend.open(system=command.system)
+            conversation = await self._backend.open(system=command.system, model=command.model)
         else:
             conversation = await (await self._open_conversation(continues)).fork()
         self._conversations[path] = conversation

@@ -83,9 +83,9 @@ class PointBackend(PassingBackend):
     def around(self, inner: Conversation) -> Conversation:
         return PointConversation(inner, self._countdown)
 
-    async def open(self, *, system: str | None = None) -> Conversation:
+    async def open(self, *, system: str | None = None, model: str | None = None) -> Conversation:
         await self._countdown.point()
-        return await super().open(system=system)
+        return await super().open(system=system, model=model)
 
 
 async def explore(chat: ff.Chat, angle: str) -> str:

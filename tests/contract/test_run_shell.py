@@ -376,8 +376,10 @@ async def _cancel_after(num_turns: int, scope: anyio.CancelScope) -> None:
 
 async def test_a_backend_that_cannot_close_fails_the_run() -> None:
     class Sticky(ScriptBackend):
-        async def open(self, *, system: str | None = None) -> Conversation:
-            return StickyConversation(await super().open(system=system))
+        async def open(
+            self, *, system: str | None = None, model: str | None = None
+        ) -> Conversation:
+            return StickyConversation(await super().open(system=system, model=model))
 
     with pytest.raises(RunFailedError, match="stuck"):
         async with begin(Sticky(ANSWERS)) as run:

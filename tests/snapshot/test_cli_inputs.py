@@ -162,12 +162,12 @@ def test_reading_an_input_where_none_is_declared_says_how_to_declare_it(tmp_path
 def test_engine_options_reach_the_engine(workflow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[EngineConfig | None] = []
 
-    def open_engine_backend(model: str | None, *, progress: object, config: EngineConfig) -> None:
+    def open_engines(model: str | None, *, progress: object, config: EngineConfig) -> None:
         del model, progress
         seen.append(config)
         raise EngineError("EN110", "far enough")
 
-    monkeypatch.setattr("flowforge.backends.engine.open_engine_backend", open_engine_backend)
+    monkeypatch.setattr("flowforge.backends.engines.open_engines", open_engines)
     options = ["--threads", "2", "--kv-memory", "5", "--context-len", "4096"]
 
     result = flowforge("run", workflow, "-i", "q=a", *options)

@@ -71,8 +71,8 @@ class PassingBackend:
         """A conversation of this backend around one of the inner backend."""
         return PassingConversation(inner)
 
-    async def open(self, *, system: str | None = None) -> Conversation:
-        return self.around(await self.inner.open(system=system))
+    async def open(self, *, system: str | None = None, model: str | None = None) -> Conversation:
+        return self.around(await self.inner.open(system=system, model=model))
 
     def statistics(self) -> BackendStatistics:
         return self.inner.statistics()

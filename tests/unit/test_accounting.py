@@ -106,3 +106,20 @@ def test_texts_that_are_scored_count_their_common_beginnings_once() -> None:
     total = book.total(BackendStatistics(), 0.0)
 
     assert (5, 5) == (total.unique_prompt_tokens, total.prefilled_tokens)
+
+
+def test_models_have_books_of_their_own() -> None:
+    book = AccountBook()
+    book.enter(GenerationDone("", "stop", Usage(2, 2, 0, 1), (1, 2), (3,)))
+    book.enter(GenerationDone("", "stop", Usage(2, 2, 0, 4), (1, 2), (3,)), "org/other")
+
+    total = book.total(BackendStatistics(), 0.0)
+
+    assert (4, 4, 5) == (
+        total.prefilled_tokens,
+        total.unique_prompt_tokens,
+        total.generated_tokens,
+    )
+    assert [(None, 1), ("org/other", 4)] == [
+        (one.model, one.generated_tokens) for one in total.models
+    ]

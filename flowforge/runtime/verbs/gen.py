@@ -59,12 +59,6 @@ class GenRules(VerbRules[Gen]):
 
     def start(self, verb: Gen, context: StepContext) -> Reaction:
         """Render the prompt with the values in scope, as far as the first turn of the model."""
-        if verb.model is not None:
-            raise WorkflowError(
-                "WF512",
-                f"step {context.path!r} asks for model {verb.model!r}, and a run has one model",
-                help="leave 'model' out, and choose the model of the run with --model",
-            )
         if verb.from_step is not None:
             return _write_next(verb, context, GenMemory(-1, {}, {}), Fork(verb.from_step))
         system = None if verb.system is None else verb.system.render(context.scope)
@@ -97,7 +91,7 @@ def _write_next(verb: Gen, context: StepContext, memory: GenMemory, source: Sour
         turn = turns[idx]
         if isinstance(turn, WrittenTurn):
             request = _request(turn, context, context.path, f"turn {idx}")
-            generate = Generate(source, tuple(said), request)
+            generate = Generate(source, tuple(said), request, model=verb.model)
             return Reaction(replace(memory, turn_idx=idx), (generate,))
         said.append(_said(turn, scope))
         idx += 1
@@ -107,9 +101,9 @@ def _write_next(verb: Gen, context: StepContext, memory: GenMemory, source: Sour
     memory = replace(memory, turn_idx=len(turns))
     if verb.n == 1:
         request = replace(_request(verb, context, context.path, "answer"), prefill=prefill)
-        return Reaction(memory, (Generate(source, tuple(said), request),))
+        return Reaction(memory, (Generate(source, tuple(said), request, model=verb.model),))
     requests = (_sample_request(verb, context, idx, prefill) for idx in range(verb.n))
-    samples = (Generate(source, tuple(said), r, idx) for idx, r in enumerate(requests))
+    samples = (Generate(source, tuple(said), r, idx, verb.model) for idx, r in enumerate(requests))
     return Reaction(memory, tuple(samples))
 
 

@@ -54,12 +54,16 @@ Source: TypeAlias = Open | Fork | Own
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Let a model write after the turns `said`. key: the index of a sample, or None."""
+    """Let a model write after the turns `said`.
+
+    key: the index of a sample, or None. model: None for the run's own.
+    """
 
     source: Source
     said: tuple[Said, ...]
     request: GenerateRequest
     key: WorkKey = None
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
