@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Key = tuple[Namespace, tuple[int, ...]]
 
 # 32 rows of 49,152 float32 are 6 MB.
-_MOST_KEPT = 32
+MOST_KEPT = 32
 
 
 class PromptLogits:
@@ -34,7 +34,7 @@ class PromptLogits:
         key = (namespace, tuple(tokens))
         self._kept[key] = logits
         self._kept.move_to_end(key)
-        if len(self._kept) > _MOST_KEPT:
+        if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
 
     def find(self, namespace: Namespace, tokens: list[int]) -> npt.NDArray[np.float32] | None:

@@ -1,7 +1,8 @@
 """What the exit codes of `flowforge` mean; scripts may rely on them.
 
 0    done
-1    the run failed: a step did not come to its value; or a plan may exceed --max-prefill
+1    the run failed: a step did not come to its value; or a plan does not fit the context, or may
+     exceed --max-prefill
 2    wrong usage, or inputs that do not fit the workflow
 3    the workflow file has errors (with --strict: or warnings)
 4    the model or the engine could not do its work

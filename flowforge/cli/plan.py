@@ -16,6 +16,7 @@ from flowforge.cli.failures import guarded
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from flowforge.language.program import Program
     from flowforge.planning import Tokenizing
 
 
@@ -52,6 +53,8 @@ def plan(
 ) -> ExitCode:
     """Say what a run will cost: tokens, KV pages, the longest chain. Nothing is run.
 
+    Exits with 1 when a prompt and its answer are certain not to fit the model's context.
+
     Exact where prompts follow from the inputs; elsewhere the least and the most, as far as ordinary
     text goes. It supposes that no step fails: retries and catches are in the most.
     """
@@ -79,13 +82,16 @@ def plan(
         print_workflow_errors(loaded.diagnostics, as_json=as_json)
         return ExitCode.WORKFLOW
     values = resolve_inputs(loaded.program, given)
-    tokens = _tokens_of(model, is_quiet=as_json)
-    planned = plan_program(loaded.program, values, tokens, num_pages=num_pages)
+    tokens, others = _tokens_of(loaded.program, model, is_quiet=as_json)
+    planned = plan_program(loaded.program, values, tokens, others=others, num_pages=num_pages)
     if as_json:
         fits = {"context_fit": planned.context_fit, "pool_fit": planned.pool_fit}
         print_json_line({"event": "plan", **asdict(planned), **fits})
     else:
         click.echo(text_of_plan(planned), nl=False)
+    if planned.context_fit == "does not fit":
+        sys.stderr.write("the run cannot be: a prompt and its answer are over the context\n")
+        return ExitCode.RUN_FAILED
     prefilled = planned.cost.prefilled
     if max_prefill is None or not prefilled.may_exceed(max_prefill):
         return ExitCode.DONE
@@ -94,9 +100,19 @@ def plan(
     return ExitCode.RUN_FAILED
 
 
-def _tokens_of(model: str | None, *, is_quiet: bool) -> Tokenizing:
+def _tokens_of(
+    program: Program, model: str | None, *, is_quiet: bool
+) -> tuple[Tokenizing, dict[str, Tokenizing]]:
+    """The tokens of the run's own model, and of those that steps name."""
     from flowforge.cli.download import DownloadProgress
+    from flowforge.language.models import models_of
     from flowforge.planning.model_text import ModelText
 
+    names = [name for name in models_of(program) if name is not None]
     with DownloadProgress(is_quiet=is_quiet) as download:
-        return ModelText.of_model(model, download)
+        others: dict[str, Tokenizing] = {name: ModelText.of_model(name, download) for name in names}
+        own = program.model if model is None else model
+        if own is None and names and None not in models_of(program):
+            # No step runs on the run's own model, so that it need not be there.
+            return others[names[0]], others
+        return ModelText.of_model(own, download), others

@@ -112,7 +112,7 @@ From what binds tightest to what binds loosest; parentheses group. The examples 
 {chr(10).join(filters)}
 
 Tokens are those of the run's own model. Where answers are scripted there is none, and a token is a
-word with the white space before it, as in these examples.
+word with the white space behind it, as in these examples.
 
 ## Limits
 

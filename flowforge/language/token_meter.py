@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from flowforge.language.program import JsonValue
 
 _CHARS_PER_TOKEN = 8
-_WORD = re.compile(r"\s*\S+|\s+")
+_WORD = re.compile(r"\S+\s*|\s+")
 
 
 class TokenMeter(Protocol):
@@ -38,7 +38,7 @@ class MeasuredScope(Mapping[str, "JsonValue"]):
 
 
 class WordMeter:
-    """The stand-in where there is no model: a token is a word with the white space around it."""
+    """The stand-in where there is no model: a token is a word with the white space behind it."""
 
     def count_tokens(self, text: str) -> int:
         """See `TokenMeter`."""

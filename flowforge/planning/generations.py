@@ -17,7 +17,7 @@ from flowforge.planning.prompts import (
     lay_out,
     written_run,
 )
-from flowforge.planning.quantity import NONE, Quantity, exactly, total
+from flowforge.planning.quantity import NONE, UNBOUNDED, Quantity, exactly, total
 from flowforge.planning.scope import Conversation
 from flowforge.planning.values import (
     MixedText,
@@ -29,14 +29,23 @@ from flowforge.planning.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from flowforge.language.templates import Template
     from flowforge.planning.evaluation import Evaluator
-    from flowforge.planning.prefixes import Charge, Element, PrefixBook
+    from flowforge.planning.prefixes import Charge, PrefixBook
     from flowforge.planning.prompts import Tokenizing
     from flowforge.planning.scope import PlanScope
 
 _Said: TypeAlias = "SaidTurn | WrittenTurn | PlannedTurn"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """A model's tokens, and the prefixes that it will have computed."""
+
+    tokens: Tokenizing
+    book: PrefixBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +58,18 @@ class Outcome:
 
 
 class GenerationPlanner:
-    """Plans generations against one book of prefixes; keeps a record of each.
+    """Plans generations against the prefixes of their models; keeps a record of each.
 
-    page_size: tokens a KV page.
+    models: by name, None for the run's own. page_size: tokens a KV page.
     """
 
     def __init__(
-        self, tokens: Tokenizing, evaluator: Evaluator, book: PrefixBook, page_size: int
+        self, models: Mapping[str | None, PlannedModel], evaluator: Evaluator, page_size: int
     ) -> None:
-        self._tokens = tokens
+        self._models = models
         self._evaluator = evaluator
-        self._book = book
         self._page_size = page_size
+        self._path_to_model: dict[str, str | None] = {}
         self.generations: list[PlannedGeneration] = []
         self.read_again: list[ReadAgain] = []
 
@@ -69,15 +78,14 @@ class GenerationPlanner:
         source = None if verb.from_step is None else scope.conversations[verb.from_step]
         turns = list(source.turns) if source is not None else []
         if verb.system is not None:
-            pieces = self._evaluator.pieces_of(verb.system, scope.values)
-            turns.append(PlannedTurn("system", pieces))
+            turns.append(PlannedTurn("system", self._pieces(verb.system, scope, verb.model)))
         inner = scope.inner({})
         cost = Cost()
-        writing = _Writing(self, path, source, is_certain)
+        writing = _Writing(self, verb.model, path, source, is_certain)
         num_said = len(turns)
         for idx, turn in enumerate(self._turns(verb, inner)):
             if not isinstance(turn, WrittenTurn):
-                turns.append(self._said(turn, inner))
+                turns.append(self._said(turn, inner, verb.model))
                 continue
             written = writing.write(turn, turns, (), f"{path} turn {idx}", 1)
             self._note_read_again(path, turns[num_said:])
@@ -87,11 +95,8 @@ class GenerationPlanner:
             if turn.name is not None:
                 inner.values[turn.name] = written.value
         if verb.user is not None:
-            pieces = self._evaluator.pieces_of(verb.user, inner.values)
-            turns.append(PlannedTurn("user", pieces))
-        beginning = (
-            () if verb.prefill is None else self._evaluator.pieces_of(verb.prefill, inner.values)
-        )
+            turns.append(PlannedTurn("user", self._pieces(verb.user, inner, verb.model)))
+        beginning = () if verb.prefill is None else self._pieces(verb.prefill, inner, verb.model)
         answer = writing.write(verb, turns, beginning, path, verb.n)
         self._note_read_again(path, turns[num_said:])
         cost = cost.then(answer.cost)
@@ -111,10 +116,34 @@ class GenerationPlanner:
             return [PlannedTurn("user", pieces_of(listed))]
         return [turn for entry in listed for turn in _turns_of_entry(entry)]
 
-    def _said(self, turn: SaidTurn | PlannedTurn, scope: PlanScope) -> PlannedTurn:
-        if isinstance(turn, PlannedTurn):
+    def _said(
+        self, turn: SaidTurn | PlannedTurn, scope: PlanScope, model: str | None
+    ) -> PlannedTurn:
+        if isinstance(turn, SaidTurn):
+            return PlannedTurn(turn.role, self._pieces(turn.text, scope, model))
+        if isinstance(turn.content, WrittenContent):
             return turn
-        return PlannedTurn(turn.role, self._evaluator.pieces_of(turn.text, scope.values))
+        return replace(turn, content=self._counted(turn.content, model))
+
+    def _pieces(self, template: Template, scope: PlanScope, model: str | None) -> Pieces:
+        return self._counted(self._evaluator.pieces_of(template, scope.values), model)
+
+    def _counted(self, pieces: Pieces, model: str | None) -> Pieces:
+        """Texts of which only the number of tokens is known, for a model that may count otherwise.
+
+        The number is in tokens of those that wrote the text, or of the run's own model if none did.
+        """
+        return tuple(
+            replace(piece, tokens=UNBOUNDED)
+            if isinstance(piece, Unknown) and self._counters_of(piece) != {model}
+            else piece
+            for piece in pieces
+        )
+
+    def _counters_of(self, text: Unknown) -> set[str | None]:
+        if len(self._models) == 1:
+            return {*self._models}
+        return {self._path_to_model.get(origin) for origin in text.origins} or {None}
 
     def _note_read_again(self, path: str, said: Sequence[PlannedTurn]) -> None:
         unknowns = [
@@ -130,11 +159,14 @@ class GenerationPlanner:
                 ReadAgain(path, origins, total(unknown.tokens for unknown in unknowns))
             )
 
-    def charge(self, prompt: tuple[Element, ...], path: str, content: WrittenContent) -> Charge:
-        """Compute a prompt and let the model write; both are there afterwards."""
-        charge = self._book.charge(prompt)
-        self._book.add(prompt, (written_run(content),), path)
-        return charge
+    def note(self, generation: PlannedGeneration) -> None:
+        """Keep the record of a generation, and by which model its text is counted."""
+        self.generations.append(generation)
+        self._path_to_model[generation.path] = generation.model
+
+    def model(self, name: str | None) -> PlannedModel:
+        """A model that a step runs on."""
+        return self._models[name]
 
     def pages(self, sequence: Quantity, held: Quantity) -> Quantity:
         """Pages of a sequence beside those that it has in common with one that is held."""
@@ -143,11 +175,6 @@ class GenerationPlanner:
         least = max(1, -(-sequence.least // size) - most_held)
         most = None if sequence.most is None else -(-sequence.most // size) - held.least // size
         return Quantity(least, most)
-
-    @property
-    def tokens(self) -> Tokenizing:
-        """The model's tokens."""
-        return self._tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +192,7 @@ class _Writing:
     """The generations of one step."""
 
     planner: GenerationPlanner
+    model: str | None
     path: str
     source: Conversation | None
     is_certain: bool
@@ -177,7 +205,8 @@ class _Writing:
         path: str,
         num_samples: int,
     ) -> _Written:
-        planner, tokens = self.planner, self.planner.tokens
+        planner, model = self.planner, self.planner.model(self.model)
+        tokens = model.tokens
         prompt = (*lay_out(turns, tokens), *elements_of_text(beginning, tokens))
         prompt_len = length_of(prompt)
         size = size_of_answer(written, max(1, tokens.context_len - prompt_len.least))
@@ -188,7 +217,10 @@ class _Writing:
         if num_samples > 1:
             names = (f"{path}[{idx}]" for idx in range(1, num_samples))
             contents += [replace(content, key=name) for name in names]
-        charges = [planner.charge(prompt, path, one) for one in contents]
+        charges: list[Charge] = []
+        for one in contents:
+            charges.append(model.book.charge(prompt))
+            model.book.add(prompt, (written_run(one),), path)
         generated = size.generated.times(exactly(num_samples))
         length = prompt_len + size.generated
         held = NONE if self.source is None else self.source.length
@@ -214,8 +246,10 @@ class _Writing:
             sequence=prompt_len + exactly(asked),
             pages=cost.pages,
             is_certain=self.is_certain,
+            model=self.model,
+            context_len=tokens.context_len,
         )
-        planner.generations.append(record)
+        planner.note(record)
 
         def count(text: str) -> int:
             return len(tokens.encode(text))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.engine.model_store import Progress, resolve_model, silent
 from flowforge.engine.models.config import read_model_config
+from flowforge.engine.prompt_logits import MOST_KEPT
 from flowforge.engine.text.chat_template import ChatTemplate
 from flowforge.engine.text.messages import Message
 from flowforge.engine.text.tokenizer import Tokenizer
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from flowforge.planning.prompts import Turn
 
 # The engine samples from the logits behind the last token, and keeps those of its last prompts.
-_RECOMPUTATION = Recomputation(num_tokens=1, num_kept_prompts=32)
+_RECOMPUTATION = Recomputation(num_tokens=1, num_kept_prompts=MOST_KEPT)
 
 
 class ModelText:

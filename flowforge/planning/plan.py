@@ -21,6 +21,7 @@ class PlannedGeneration:
     reused_from: the step that computed the last of what is reused. sequence: tokens that the
     context must hold. pages: KV pages that it holds beside those of `continues`.
     is_certain: False where the step may not run, or may run a further time.
+    model: None for the run's own. context_len: tokens that one sequence can have on it.
     """
 
     path: str
@@ -34,6 +35,15 @@ class PlannedGeneration:
     sequence: Quantity
     pages: Quantity
     is_certain: bool
+    model: str | None
+    context_len: int
+
+    @property
+    def fit(self) -> Fit:
+        """Whether the prompt fits the context together with its answer."""
+        if self.sequence.least > self.context_len:
+            return "does not fit"
+        return "may not fit" if self.sequence.may_exceed(self.context_len) else "fits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,8 @@ class Plan:
     """What a run will cost.
 
     generations: in an order in which they can run. problems: what would fail, if it came to it.
-    num_pages: KV pages there are, None where that is not known.
+    context_len: of the run's own model. num_pages: KV pages there are, None where that is not
+    known.
     """
 
     program: str
@@ -68,12 +79,10 @@ class Plan:
 
     @property
     def context_fit(self) -> Fit:
-        """Whether every prompt fits the context together with its answer."""
-        certain = [one.sequence for one in self.generations if one.is_certain]
-        if any(one.least > self.context_len for one in certain):
+        """Whether every prompt fits its model's context together with its answer."""
+        if any(one.fit == "does not fit" and one.is_certain for one in self.generations):
             return "does not fit"
-        every = [one.sequence for one in self.generations]
-        is_doubtful = any(one.may_exceed(self.context_len) for one in every)
+        is_doubtful = any(one.fit != "fits" for one in self.generations)
         return "may not fit" if is_doubtful else "fits"
 
     @property

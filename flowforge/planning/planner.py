@@ -7,6 +7,7 @@ not certain.
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -39,7 +40,7 @@ from flowforge.planning.branches import (
 )
 from flowforge.planning.costs import Cost, by_order
 from flowforge.planning.evaluation import Evaluator
-from flowforge.planning.generations import GenerationPlanner, Outcome
+from flowforge.planning.generations import GenerationPlanner, Outcome, PlannedModel
 from flowforge.planning.plan import Plan
 from flowforge.planning.prefixes import PrefixBook
 from flowforge.planning.quantity import UNBOUNDED, exactly, one_of
@@ -54,10 +55,11 @@ from flowforge.planning.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from flowforge.language.expressions import Expression
     from flowforge.language.program import JsonValue, Program, Step, Verb
+    from flowforge.planning.plan import PlannedGeneration
     from flowforge.planning.prompts import Tokenizing
 
 MAX_GENERATIONS = 10_000
@@ -69,20 +71,25 @@ def plan_program(
     inputs: Mapping[str, JsonValue],
     tokens: Tokenizing,
     *,
+    others: Mapping[str, Tokenizing] | None = None,
     page_size: int = 16,
     num_pages: int | None = None,
 ) -> Plan:
     """What a run with these inputs will cost; inputs complete, as `resolve_inputs` gives them.
 
+    tokens: of the run's own model. others: of every model that a step names (`models_of`). How many
+    tokens a text of one model has for another is not known before the text is there.
     Raises WorkflowError where a run would for certain, and WF527 for what is too large to plan.
     """
-    planner = Planner(tokens, page_size)
+    models: dict[str | None, Tokenizing] = {None: tokens}
+    models.update(others or {})
+    planner = Planner(models, page_size)
     cost = planner.plan(program, inputs)
     return Plan(
         program=program.name,
         generations=tuple(planner.writer.generations),
         read_again=tuple(planner.writer.read_again),
-        problems=tuple(dict.fromkeys(planner.problems)),
+        problems=(*dict.fromkeys(planner.problems), *_too_long(planner.writer.generations)),
         cost=cost,
         context_len=tokens.context_len,
         page_size=page_size,
@@ -90,14 +97,31 @@ def plan_program(
     )
 
 
-class Planner:
-    """Goes through steps in an order in which they can run."""
+def _too_long(generations: Sequence[PlannedGeneration]) -> Iterator[str]:
+    """What no run can compute: told once for each step, whatever its branch or round."""
+    steps_told: set[str] = set()
+    for one in generations:
+        step = re.sub(r"\[\d+\]|#\d+", "", one.path)
+        if one.fit == "does not fit" and step not in steps_told:
+            steps_told.add(step)
+            yield (
+                f"{one.path}: prompt and answer may have {one.sequence.least:,} tokens or more, "
+                f"and the context has {one.context_len:,}"
+            )
 
-    def __init__(self, tokens: Tokenizing, page_size: int) -> None:
-        self.evaluator = Evaluator(EncodingMeter(tokens.encode))
+
+class Planner:
+    """Goes through steps in an order in which they can run. models: None is the run's own."""
+
+    def __init__(self, models: Mapping[str | None, Tokenizing], page_size: int) -> None:
+        self.evaluator = Evaluator(EncodingMeter(models[None].encode))
         self.count = self.evaluator.count
-        self._book = PrefixBook(tokens.recomputation)
-        self.writer = GenerationPlanner(tokens, self.evaluator, self._book, page_size)
+        planned = {
+            name: PlannedModel(tokens, PrefixBook(tokens.recomputation))
+            for name, tokens in models.items()
+        }
+        self._books = [model.book for model in planned.values()]
+        self.writer = GenerationPlanner(planned, self.evaluator, page_size)
         self.problems: list[str] = []
         self._num_maybe = 0
 
@@ -263,13 +287,14 @@ class Planner:
     @contextmanager
     def maybe(self) -> Generator[None]:
         """What is planned inside may not happen."""
-        mark = self._book.mark()
+        marks = [book.mark() for book in self._books]
         self._num_maybe += 1
         try:
             yield
         finally:
             self._num_maybe -= 1
-            self._book.forget_since(mark)
+            for book, mark in zip(self._books, marks, strict=True):
+                book.forget_since(mark)
 
     def perhaps(self, path: str, plan: Callable[[], Outcome]) -> Outcome:
         """What may not happen may fail, too, without the run failing for certain."""

@@ -80,6 +80,18 @@ steps:
     gen: { max_tokens: 6 }
 outputs: { a: "${ a }", b: "${ b }" }
 """,
+    "texts cut to tokens": """
+inputs: { story: { type: string, default: "Once there was a small town by a very wide river." } }
+steps:
+  a:
+    for: part in inputs.story | split_tokens(4)
+    do: { b: { user: "Retell ${ part | truncate_tokens(3) }", gen: { max_tokens: 6 } } }
+  c:
+    when: ${ (inputs.story | tokens) > 5 }
+    user: "Retell ${ inputs.story | truncate_tokens(5) }"
+    gen: { max_tokens: 6 }
+outputs: { a: "${ a }", c: "${ c }" }
+""",
 }
 
 # Programs in which prompts, or which ones there are, follow from answers.
@@ -124,6 +136,17 @@ steps:
     do: { c: { user: "About ${ item } a word", gen: { max_tokens: 4 } } }
   d: { from: a, user: "Now ${ b | bullets }", gen: { max_tokens: 2 } }
 outputs: { d: "${ d }" }
+""",
+    "answers that are cut, flattened and paired": """
+steps:
+  a:
+    for: word in ["red", "blue"]
+    do: { c: { user: "Say two words of ${ word }", gen: { max_tokens: 9 } } }
+  b:
+    for: pair in a | zip(["one", "two"])
+    do: { d: { user: "Of ${ pair | join(' ') | truncate_tokens(4) }", gen: { max_tokens: 4 } } }
+  e: { user: "All ${ [a, b] | flatten | join(', ') }", gen: { max_tokens: 3 } }
+outputs: { e: "${ e }" }
 """,
 }  # fmt: skip
 

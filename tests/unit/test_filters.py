@@ -49,7 +49,7 @@ def type_of(text: str) -> str:
         ("'one two' | truncate_tokens(0)", ""),
         ("'one two' | truncate_tokens(9)", "one two"),
         ("'' | split_tokens(3)", []),
-        ("'a b c d e' | split_tokens(2) | join('/')", "a b/ c d/ e"),
+        ("'a b c d e' | split_tokens(2) | join('/')", "a b /c d /e"),
     ],
 )
 def test_filters_hold_at_their_edges(text: str, expected: JsonValue) -> None:

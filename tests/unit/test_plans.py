@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from planned_texts import CharText, plan_of
+from planned_texts import HEAD, CharText, plan_of
 
 from flowforge.cli.plan_text import text_of_plan
 from flowforge.errors import WorkflowError
+from flowforge.language.loader import load_text, require_program
+from flowforge.planning import plan_program
 from flowforge.planning.answer_size import bytes_of_regex, bytes_of_schema
 from flowforge.planning.quantity import UNBOUNDED, Quantity, exactly
 
@@ -247,3 +249,43 @@ outputs: { a: "${ a }" }
 
     assert exactly(0) == plan.cost.prefilled
     assert 1 == len(plan.problems)
+
+
+TWO_MODELS = """
+steps:
+  a: { user: Name three., gen: { max_tokens: 9 } }
+  b: { user: Name three., gen: { max_tokens: 9 }, model: large }
+  c: { from: b, user: More., gen: { max_tokens: 4 } }
+  d: { user: "Merge ${ a }", gen: { max_tokens: 4 } }
+  e: { user: "Merge ${ a }", gen: { max_tokens: 4 }, model: large }
+outputs: { all: "${ [c, d, e] }" }
+"""
+
+
+def test_models_share_no_prefix_and_count_texts_of_each_other_by_no_bound() -> None:
+    program = require_program(load_text(HEAD + TWO_MODELS))
+
+    plan = plan_program(program, {}, CharText(), others={"large": CharText()})
+    of = {one.path: one for one in plan.generations}
+
+    assert (None, "large", "large") == (of["a"].model, of["b"].model, of["c"].model)
+    assert of["a"].prefilled == of["b"].prefilled
+    assert exactly(0) == of["b"].reused
+    assert "b" == of["c"].reused_from
+    assert of["d"].prompt.most is not None
+    assert of["e"].prompt.most is None
+
+
+def test_a_prompt_is_held_against_the_context_of_its_own_model() -> None:
+    class SmallText(CharText):
+        context_len = 12
+
+    program = require_program(load_text(HEAD + TWO_MODELS))
+
+    plan = plan_program(program, {}, CharText(), others={"large": SmallText()})
+
+    assert "does not fit" == plan.context_fit
+    assert plan.problems == (
+        "b: prompt and answer may have 23 tokens or more, and the context has 12",
+        "c: prompt and answer may have 27 tokens or more, and the context has 12",
+    )
