@@ -30,6 +30,7 @@ class CallDraft:
     """A `call` step before names are resolved."""
 
     tool: ToolSpec
+    member: str | None
     arguments: ArgumentsDraft
     has_conversation: bool = False
 
@@ -47,7 +48,7 @@ class CallDraft:
             if type_.extra is not None:
                 known |= {name: Field(name, ANY, False) for name in arguments if name not in known}
             self.arguments.check(arguments, known, f"tool {self.tool.name!r}", context.report)
-        return Call(self.tool.name, arguments), self.tool.result
+        return Call(self.tool.name, arguments, self.member), self.tool.result
 
 
 def parse_call(name: str, step: MappingNode, context: Context) -> CallDraft | None:
@@ -59,7 +60,17 @@ def parse_call(name: str, step: MappingNode, context: Context) -> CallDraft | No
     tool_name = text_of(entry, context.report)
     if tool_name is None:
         return None
-    tool = context.tools.get(tool_name)
+    server_name, _, member = tool_name.partition("__")
+    tool = context.tools.get(server_name if member else tool_name)
+    if tool is not None and tool.program is not None:
+        message = f"tool {tool_name!r} is a workflow"
+        context.report.error("WF131", message, place_of(entry, context.report), "use 'run'")
+        return None
+    if tool is not None and (tool.server is not None) != bool(member):
+        message = f"tool {tool_name!r} is {'a server' if not member else 'no server'}"
+        help = f"name one of its tools: call: {tool_name}__TOOL" if not member else None
+        context.report.error("WF131", message, place_of(entry, context.report), help)
+        return None
     if tool is None:
         known = ", ".join(context.tools)
         otherwise = f"tools: {known}" if known else "declare it: tools: { NAME: { python: … } }"
@@ -67,4 +78,4 @@ def parse_call(name: str, step: MappingNode, context: Context) -> CallDraft | No
         message = f"there is no tool {tool_name[:60]!r}"
         context.report.error("WF131", message, place_of(entry, context.report), help)
         return None
-    return CallDraft(tool, arguments)
+    return CallDraft(tool, member or None, arguments)

@@ -44,7 +44,7 @@ def check_program(
         schema_checker=schema_checker,
         enclosing={},
         types=types,
-        tools=parse_tools(root.entry("tools"), types, report),
+        tools=parse_tools(root.entry("tools"), types, subflows, report),
         defaults=parse_defaults(root.entry("defaults"), subflows.folder, report),
         subflows=subflows,
         parse_steps=parse_steps,

@@ -182,8 +182,21 @@ _SAMPLING: Schema = {
 }
 _FORMS: Schema = {
     "json": _ref("type", "The answer is JSON of this type."),
-    "choice": _strings("The answer is one of these texts."),
+    "choice": {
+        "description": "The answer is one of these texts; beside 'tools': which of them is called.",
+        "anyOf": [_strings("The texts."), {"type": "string"}],
+    },
     "regex": {"type": "string", "description": "The whole answer matches."},
+}
+_TOOL_USE: Schema = {
+    "tools": _strings("The tools that the model may call before it answers."),
+    "rounds": _integer(1, "How many turns with calls there are at most."),
+    "parallel": {
+        "anyOf": [{"type": "boolean"}, _integer(1, "How many calls one turn has at most.")],
+        "description": "Whether one turn may hold several calls.",
+    },
+    "on_rounds": _words("What follows after 'rounds' turns with calls.", "answer", "fail"),
+    "on_tool_error": _words("What follows when a call fails.", "tell", "fail"),
 }
 _DEFINITIONS: Schema = {
     "value": {"description": "Any value; texts in it may hold ${ … }."},
@@ -214,6 +227,7 @@ _DEFINITIONS: Schema = {
         "properties": {
             **_SAMPLING,
             **_FORMS,
+            **_TOOL_USE,
             "n": _integer(1, "How many samples are taken."),
             "pick": {
                 "description": "Which sample counts.",
@@ -285,10 +299,26 @@ _DEFINITIONS: Schema = {
     },
     "tool": {
         "type": "object",
-        "required": ["python"],
+        "oneOf": [{"required": ["python"]}, {"required": ["mcp"]}, {"required": ["workflow"]}],
         "additionalProperties": False,
         "properties": {
             "python": {"type": "string", "description": "module:function"},
+            "mcp": {
+                "type": "object",
+                "oneOf": [{"required": ["command"]}, {"required": ["url"]}],
+                "additionalProperties": False,
+                "description": "A server that speaks the Model Context Protocol.",
+                "properties": {
+                    "command": _strings("A program and its arguments."),
+                    "url": {"type": "string", "pattern": "^https?://"},
+                    "env": _strings("Variables of the environment that the program gets."),
+                    "token_env": {"type": "string", "description": "Holds the bearer token."},
+                },
+            },
+            "workflow": {"type": "string", "description": "A workflow's file, as in 'run'."},
+            "description": {"type": "string", "description": "What the model is told of it."},
+            "only": _strings("The server's tools that are used."),
+            "max_result": _integer(1, "How many characters of a result the model is told."),
             "effect": _words("What the tool does to the world.", "read", "idempotent", "write"),
             "on_uncertain": _words(
                 "What a resumed run does about a call that may have done its work.",

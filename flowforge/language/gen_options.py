@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SAMPLING_KEYS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop")
 FORM_KEYS = ("json", "choice", "regex")
-UNBUILT_FORM_KEYS = ("grammar", "tools", "rounds")
+UNBUILT_FORM_KEYS = ("grammar",)
 UNBUILT_SAMPLING_KEYS = (
     "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias", "logprobs",
@@ -74,14 +74,17 @@ def options_of(gen: Entry, own_keys: tuple[str, ...], context: Context) -> Mappi
 def form_of(options: MappingNode, context: Context) -> AnswerForm:
     """The form the options ask for; free text where that is broken."""
     report = context.report
-    given = [entry for entry in options.entries if entry.key in FORM_KEYS]
+    has_tools = options.entry("tools") is not None
+    # Beside tools, 'choice' says which of them is called.
+    forms_here = [key for key in FORM_KEYS if not (has_tools and key == "choice")]
+    given = [entry for entry in options.entries if entry.key in forms_here]
     if len(given) > 1:
         keys = " and ".join(repr(entry.key) for entry in given)
         message = f"an answer cannot have the forms of {keys}"
         report.error("WF133", message, given[1].key_span, "keep one of them")
     forms = AnswerForm(
         _json_of(options.entry("json"), context),
-        _choice_of(options.entry("choice"), report),
+        _choice_of(options.entry("choice") if "choice" in forms_here else None, report),
         _regex_of(options.entry("regex"), report),
     )
     return forms if len(given) < 2 else AnswerForm()

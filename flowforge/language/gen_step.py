@@ -11,6 +11,7 @@ from flowforge.language.gen_options import AnswerForm, form_of, options_of, samp
 from flowforge.language.joins import BestDraft, names_of_join
 from flowforge.language.models import model_of_entry
 from flowforge.language.program import All, Gen, Vote
+from flowforge.language.tool_use import TOOL_KEYS, tool_use_of
 from flowforge.language.turns import TurnsDraft, parse_turns
 from flowforge.language.types import NULL, Array, join_types
 from flowforge.language.value_drafts import expression_of, outside
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowforge.language.drafts import Context
-    from flowforge.language.program import Pick, SamplingSpec
+    from flowforge.language.program import Pick, SamplingSpec, ToolUse
     from flowforge.language.scope import Names, Report
     from flowforge.language.source import Span
     from flowforge.language.template_parser import TemplateDraft
@@ -50,6 +51,7 @@ class GenDraft:
     n: int
     pick: PickDraft
     model: tuple[str, Span] | None
+    tool_use: ToolUse | None
 
     @property
     def has_conversation(self) -> bool:
@@ -90,6 +92,7 @@ class GenDraft:
             n=self.n,
             pick=_resolve_pick(self.pick, type_, names, context),
             model=self._model(names, context),
+            tool_use=self.tool_use,
         )
         if self.n > 1 and isinstance(self.pick, All):
             type_ = Array(type_)
@@ -126,11 +129,15 @@ def parse_gen(name: str, step: MappingNode, context: Context) -> GenDraft:
     if step.entry("user") is None and not has_prompt and not turns.asks:
         message = f"step {name!r} gives the model nothing to answer"
         report.error("WF113", message, gen.key_span, "add 'user', or continue a step with 'from'")
-    options = options_of(gen, _SAMPLE_KEYS, context)
+    options = options_of(gen, (*_SAMPLE_KEYS, *TOOL_KEYS), context)
     form = form_of(options, context)
     sampling = sampling_of(options, report)
     n, pick = _samples_of(options, sampling, context)
+    tool_use = tool_use_of(options, form, context)
     prefill = step.entry("prefill")
+    if prefill is not None and tool_use is not None:
+        message = "'prefill' begins the answer, and a step with tools may begin with a call"
+        report.error("WF133", message, prefill.key_span, "remove it")
     if prefill is not None and not form.is_free:
         message = "'prefill' begins free text, and this answer has a form"
         report.error("WF133", message, prefill.key_span, "remove it, or the form")
@@ -148,6 +155,7 @@ def parse_gen(name: str, step: MappingNode, context: Context) -> GenDraft:
         n,
         pick,
         None if model is None or model_entry is None else (model, model_entry.value.span),
+        tool_use,
     )
 
 

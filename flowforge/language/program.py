@@ -128,6 +128,24 @@ Turn: TypeAlias = SaidTurn | WrittenTurn
 
 
 @dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What the model may call before it answers.
+
+    choice: whether it must call in its first turn; named: the one tool that it must call then, if
+    not None. rounds: turns with calls, at most; on_rounds: what follows them. max_calls: in one
+    turn. on_tool_error: whether the model is told of a call that failed, or the step fails.
+    """
+
+    tools: tuple[ToolSpec, ...]
+    choice: Literal["auto", "required", "none"] = "auto"
+    named: str | None = None
+    rounds: int = 8
+    max_calls: int = 16
+    on_rounds: Literal["answer", "fail"] = "answer"
+    on_tool_error: Literal["tell", "fail"] = "tell"
+
+
+@dataclass(frozen=True, slots=True)
 class Gen:
     """The model writes. from_step: the step whose conversation this one continues.
 
@@ -141,6 +159,7 @@ class Gen:
     of that one.
     n, pick: that many samples of one prompt, each a fork, joined by `pick`; a step that picks `All`
     has no conversation to continue, the others have that of the sample picked.
+    tool_use: None where it has no tools; otherwise the answer is free text.
     """
 
     from_step: str | None
@@ -155,14 +174,19 @@ class Gen:
     n: int = 1
     pick: Pick = field(default_factory=Vote)
     model: str | None = None
+    tool_use: ToolUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The orchestrator runs a tool of `Program.tools`; the value is what it returns."""
+    """The orchestrator runs a tool of `Program.tools`; the value is what it returns.
+
+    member: which tool of a server; None for a tool that is no server.
+    """
 
     tool: str
     arguments: Mapping[str, Expression]
+    member: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,10 +363,30 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class McpServer:
+    """A server that speaks the Model Context Protocol: a process, or an address.
+
+    command: a program and its arguments, spoken to over its standard streams; empty with a url.
+    env_names: variables of the environment that the process gets, beside the usual few.
+    token_env: the variable that holds the bearer token for a url.
+    """
+
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    env_names: tuple[str, ...] = ()
+    token_env: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ToolSpec:
     """A tool that the file declares; its code is imported by the run, never by the check.
 
-    function: "module:function". parameters: JSON Schema of its arguments as an object; None when
+    It is one of three. function: "module:function". server: of which it stands for all tools, or
+    for those that `only` names; they are called NAME__TOOL. program: a workflow, whose inputs are
+    the arguments and whose outputs the result.
+    description: what the model is told; "" for what the function, server or workflow says itself.
+    max_result_chars: of a result that is told to a model; the rest is cut off.
+    parameters: JSON Schema of its arguments as an object; None when
     the file does not say. timeout_s: of one call. concurrency: calls at one time in a run.
     on_uncertain: what a resumed run does about a call with effect `write` that had begun, and of
     which nobody knows whether it did its work.
@@ -357,6 +401,11 @@ class ToolSpec:
     concurrency: int | None
     location: Location
     on_uncertain: Literal["ask", "retry", "fail"] = "ask"
+    description: str = ""
+    server: McpServer | None = None
+    program: Program | None = None
+    only: tuple[str, ...] = ()
+    max_result_chars: int = 20_000
 
 
 @dataclass(frozen=True, slots=True)

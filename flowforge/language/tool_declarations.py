@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from flowforge.language.durations import duration_of
@@ -13,44 +14,73 @@ from flowforge.language.fields import (
     mapping_of,
     place_of,
     text_of,
+    texts_of,
     word_of,
 )
 from flowforge.language.named_types import schema_of_entry
-from flowforge.language.program import ToolSpec
+from flowforge.language.program import McpServer, ToolSpec
 from flowforge.language.types import ANY, type_of_schema
+from flowforge.language.yaml_nodes import ScalarNode, SequenceNode
 
 if TYPE_CHECKING:
     from flowforge.language.named_types import NamedTypes
-    from flowforge.language.program import JsonValue
+    from flowforge.language.program import JsonValue, Program
     from flowforge.language.scope import Report
+    from flowforge.language.subflows import Subflows
     from flowforge.language.yaml_nodes import Entry, MappingNode
 
-_KEYS = ("python", "effect", "on_uncertain", "timeout", "concurrency", "parameters", "returns")
-_UNBUILT_KEYS = ("mcp", "workflow", "grammar", "description")
+_SOURCES = ("python", "mcp", "workflow")
+_KEYS = (
+    *_SOURCES,
+    "description",
+    "effect",
+    "on_uncertain",
+    "timeout",
+    "concurrency",
+    "parameters",
+    "returns",
+    "only",
+    "max_result",
+)
+_MCP_KEYS = ("command", "url", "env", "token_env")
+_UNBUILT_KEYS = ("grammar",)
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _FORM = "write tools: { filings: { python: tools.filings:query, effect: read } }"
+_MCP_FORM = "write mcp: { command: [python, server.py] } or mcp: { url: 'http://…' }"
 _MAX_CONCURRENCY = 10_000
+_MAX_RESULT_CHARS = 10_000_000
 
 
-def parse_tools(entry: Entry | None, types: NamedTypes, report: Report) -> dict[str, ToolSpec]:
+def parse_tools(
+    entry: Entry | None, types: NamedTypes, subflows: Subflows, report: Report
+) -> dict[str, ToolSpec]:
     """The declared tools; one that is broken takes and returns anything."""
     mapping = None if entry is None else mapping_of(entry, report, _FORM)
     tools: dict[str, ToolSpec] = {}
     for one in mapping.entries if mapping is not None else ():
         is_safe_name(one.key, one.key_span, "tool", report)
+        if "__" in one.key:
+            message = f"tool name {one.key!r} has '__' in it"
+            help = "that stands between a server and its tools"
+            report.error("WF105", message, one.key_span, help)
         declaration = mapping_of(one, report, _FORM)
         if declaration is not None:
             check_keys(declaration, _KEYS, _UNBUILT_KEYS, f"tool {one.key!r}", report)
-            tools[one.key] = _tool_of(one, declaration, types, report)
+            tools[one.key] = _tool_of(one, declaration, types, subflows, report)
     return tools
 
 
-def _tool_of(entry: Entry, declaration: MappingNode, types: NamedTypes, report: Report) -> ToolSpec:
+def _tool_of(
+    entry: Entry, declaration: MappingNode, types: NamedTypes, subflows: Subflows, report: Report
+) -> ToolSpec:
     returns = declaration.entry("returns")
     result = None if returns is None else schema_of_entry(returns, "WF118", types, report, None)
-    return ToolSpec(
+    server = _server_of(declaration.entry("mcp"), report)
+    only, description = declaration.entry("only"), declaration.entry("description")
+    most = integer_of(declaration.entry("max_result"), report, 1, _MAX_RESULT_CHARS)
+    spec = ToolSpec(
         name=entry.key,
-        function=_function_of(entry, declaration, report),
+        function=_function_of(declaration.entry("python"), report),
         effect=_effect_of(declaration, report),
         on_uncertain=_on_uncertain_of(declaration, report),
         parameters=_parameters_of(declaration.entry("parameters"), types, report),
@@ -58,20 +88,90 @@ def _tool_of(entry: Entry, declaration: MappingNode, types: NamedTypes, report: 
         timeout_s=duration_of(declaration.entry("timeout"), report),
         concurrency=integer_of(declaration.entry("concurrency"), report, 1, _MAX_CONCURRENCY),
         location=report.source.location(entry.key_span.start),
+        description=("" if description is None else text_of(description, report)) or "",
+        server=server,
+        program=_program_of(declaration.entry("workflow"), subflows, report),
+        only=tuple(name for name, _ in texts_of(only, report, "tools")) if only else (),
     )
+    _check_source(entry, declaration, report)
+    return spec if most is None else replace(spec, max_result_chars=most)
 
 
-def _function_of(entry: Entry, declaration: MappingNode, report: Report) -> str:
-    python = declaration.entry("python")
-    if python is None:
+def _check_source(entry: Entry, declaration: MappingNode, report: Report) -> None:
+    """Report a tool that is nothing or several things, and keys that are not for what it is."""
+    given = [key for key in _SOURCES if declaration.entry(key) is not None]
+    if not given:
         message = f"tool {entry.key!r} does not say what it is"
-        report.error("WF103", message, entry.key_span, "add python: module:function")
-        return ""
-    text = text_of(python, report)
-    if text is not None and not _FUNCTION.fullmatch(text.strip()):
+        help = "add python: module:function, or mcp, or workflow"
+        report.error("WF103", message, entry.key_span, help)
+        return
+    if len(given) > 1:
+        second = declaration.entry(given[1])
+        assert second is not None
+        message = f"tool {entry.key!r} is both {given[0]!r} and {given[1]!r}"
+        report.error("WF132", message, second.key_span, "declare two tools")
+    foreign = {
+        "python": ("only",),
+        "mcp": ("parameters", "returns"),
+        "workflow": ("only", "parameters", "returns", "concurrency", "timeout"),
+    }[given[0]]
+    for key in foreign:
+        found = declaration.entry(key)
+        if found is not None:
+            message = f"{key!r} cannot be said of a tool that is {given[0]!r}"
+            report.error("WF132", message, found.key_span, "remove it")
+
+
+def _function_of(python: Entry | None, report: Report) -> str:
+    text = None if python is None else text_of(python, report)
+    if python is not None and text is not None and not _FUNCTION.fullmatch(text.strip()):
         message = f"'python' must be module:function, got {text[:60]!r}"
         report.error("WF132", message, place_of(python, report), "for example tools.filings:query")
     return "" if text is None else text.strip()
+
+
+def _server_of(entry: Entry | None, report: Report) -> McpServer | None:
+    mapping = None if entry is None else mapping_of(entry, report, _MCP_FORM)
+    if entry is None or mapping is None:
+        return None
+    check_keys(mapping, _MCP_KEYS, (), "'mcp'", report)
+    command, url = mapping.entry("command"), mapping.entry("url")
+    if (command is None) == (url is None):
+        message = "'mcp' is reached by a command or by a url"
+        report.error("WF132", message, entry.key_span, _MCP_FORM)
+    env, token = mapping.entry("env"), mapping.entry("token_env")
+    return McpServer(
+        command=_command_of(command, report),
+        url=_url_of(url, report),
+        env_names=tuple(name for name, _ in texts_of(env, report, "names")) if env else (),
+        token_env=None if token is None else text_of(token, report),
+    )
+
+
+def _command_of(entry: Entry | None, report: Report) -> tuple[str, ...]:
+    if entry is None:
+        return ()
+    words = entry.value.items if isinstance(entry.value, SequenceNode) else ()
+    texts = [word.text for word in words if isinstance(word, ScalarNode)]
+    if not texts or len(texts) < len(words):
+        message = "'command' must be a list: a program and its arguments"
+        report.error("WF107", message, place_of(entry, report), _MCP_FORM)
+    return tuple(texts)
+
+
+def _url_of(entry: Entry | None, report: Report) -> str | None:
+    text = None if entry is None else text_of(entry, report)
+    if entry is not None and text is not None and not text.startswith(("http://", "https://")):
+        message = f"'url' must begin with http:// or https://, got {text[:60]!r}"
+        report.error("WF132", message, place_of(entry, report), _MCP_FORM)
+    return text
+
+
+def _program_of(entry: Entry | None, subflows: Subflows, report: Report) -> Program | None:
+    path = None if entry is None else text_of(entry, report)
+    if entry is None or path is None:
+        return None
+    return subflows.load(path, place_of(entry, report), report)
 
 
 def _effect_of(declaration: MappingNode, report: Report) -> Literal["read", "idempotent", "write"]:
