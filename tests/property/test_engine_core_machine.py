@@ -7,6 +7,7 @@ also says: no sharing, copying, eviction or preemption ever shows in what a sequ
 from __future__ import annotations
 
 from itertools import count
+from math import inf
 
 from history_model import Updates, history_core, right_output
 from hypothesis import settings
@@ -64,6 +65,7 @@ class EngineCoreMachine(RuleBasedStateMachine):
         )
         self.ids = count(1)
         self.live: list[Request] = []
+        self.saved: dict[str, Request] = {}
 
     @rule(target=requests, prompt=PROMPTS, salt=st.sampled_from(["", "a"]))
     def open(self, prompt: list[int], salt: str) -> Request:
@@ -107,6 +109,45 @@ class EngineCoreMachine(RuleBasedStateMachine):
         assert tokens == child.tokens
         return child
 
+    @rule(target=requests, other=requests, num_more=st.integers(0, 1))
+    def insert_a_duplicate(self, other: Request, num_more: int) -> Request:
+        """The same tokens in a sequence of its own: computed at once or one after the other."""
+        twin = self.open([*other.tokens, *[1] * num_more], "")
+        self.generate(twin, 3)
+        return twin
+
+    @rule(parent=requests, name=st.sampled_from("ab"))
+    def save(self, parent: Request, name: str) -> None:
+        """As `Engine.save`: a fork under a name, in place of what the name stood for."""
+        if parent.is_closed:
+            return
+        previous = self.saved.pop(name, None)
+        self.saved[name] = self.fork(parent)
+        if previous is not None:
+            self.close(previous)
+
+    @rule(target=requests, name=st.sampled_from("ab"), other=requests)
+    def restore(self, name: str, other: Request) -> Request:
+        """As `Engine.restore`: a fork of what was saved."""
+        return self.fork(self.saved[name]) if name in self.saved else other
+
+    @rule(request=requests)
+    def preempt(self, request: Request) -> None:
+        if not request.is_closed:
+            self.core.preempt(request.id)
+
+    @rule()
+    def evict(self) -> None:
+        self.kv.drop_cached()
+
+    @rule(request=requests, num_steps=st.sampled_from([0, 1, 7, inf]), is_last=st.booleans())
+    def expect(self, request: Request, num_steps: float, is_last: bool) -> None:
+        if request.is_closed:
+            return
+        self.core.expect_use(request.id, num_steps)
+        if is_last:
+            self.core.expect_last_use(request.id)
+
     @rule(request=requests)
     def abort(self, request: Request) -> None:
         if not request.is_closed:
@@ -125,6 +166,8 @@ class EngineCoreMachine(RuleBasedStateMachine):
 
     @rule(request=consumes(requests))
     def close(self, request: Request) -> None:
+        if request.is_closed:
+            return
         self._check_output(request)
         self.core.close(request.id)
         self.core.close(request.id)
@@ -150,6 +193,8 @@ class EngineCoreMachine(RuleBasedStateMachine):
             self.core.close(request.id)
         self.core.check_invariants()
         assert self.kv.statistics().pages_held == 0
+        self.kv.drop_cached()
+        assert self.kv.statistics().num_namespaces == 0
 
     def _finish_all(self) -> None:
         for _ in range(STEP_LIMIT):
