@@ -37,6 +37,7 @@ from flowforge.engine.text.messages import Message
 from flowforge.engine.text.tokenizer import Tokenizer
 from flowforge.errors import EngineError, WorkflowError
 from flowforge.grammars import Vocabulary, compile_choice, compile_json_schema, compile_regex
+from flowforge.language.token_meter import EncodingMeter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from flowforge.engine.handle import EngineSequence
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.grammars import CompiledConstraint
+    from flowforge.language.token_meter import TokenMeter
 
 
 @asynccontextmanager
@@ -95,6 +97,16 @@ class EngineBackend:
     def name(self) -> str:
         """Always 'engine'."""
         return "engine"
+
+    @property
+    def capacity(self) -> int:
+        """The engine's."""
+        return self.engine.capacity
+
+    @property
+    def token_meter(self) -> TokenMeter:
+        """The model's tokenizer."""
+        return EncodingMeter(self.tokenizer.encode)
 
     async def open(
         self,

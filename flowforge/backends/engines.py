@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from flowforge.backends.protocol import Conversation
     from flowforge.engine.config import EngineConfig
+    from flowforge.language.token_meter import TokenMeter
 
     OpenEngine: TypeAlias = Callable[[Path], Awaitable[EngineBackend]]
     """Opens an engine on the model in a directory, for as long as the set is open."""
@@ -61,6 +62,16 @@ class EngineSet:
     def name(self) -> str:
         """As one engine calls itself."""
         return self.own.name
+
+    @property
+    def capacity(self) -> int:
+        """That of the run's own model."""
+        return self.own.capacity
+
+    @property
+    def token_meter(self) -> TokenMeter:
+        """That of the run's own model."""
+        return self.own.token_meter
 
     async def open(self, *, system: str | None = None, model: str | None = None) -> Conversation:
         """See `Backend.open`. The first to ask for a model waits until it is loaded.

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from flowforge.grammars.tool_formats import ToolCall, ToolChoice, ToolDefinition
+    from flowforge.language.token_meter import TokenMeter
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 FinishReason = Literal["stop", "length"]
@@ -34,11 +37,24 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """What the model may call in a turn. max_calls: in this turn, at least one.
+
+    choice: whether it must ("required", or one named), may ("auto") or must not ("none") call.
+    """
+
+    tools: tuple[ToolDefinition, ...]
+    choice: ToolChoice = "auto"
+    max_calls: int = 16
+
+
+@dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One turn for the model to write.
 
     json_schema: the text must be JSON valid under it. choice: it must be exactly one of these.
     regex: all of it must match. At most one of the three is given.
+    offer: tools that the model is told of and may call; with a form, its choice is "none".
     priority: higher goes first where requests wait for each other.
     prefill: how the text begins; the model goes on from there, and the result includes it.
     label: who asks, for example the step path 'explore[1]/draft'; a backend may show it in
@@ -52,6 +68,7 @@ class GenerateRequest:
     json_schema: Mapping[str, JsonValue] | bool | None = None
     choice: tuple[str, ...] | None = None
     regex: str | None = None
+    offer: ToolOffer | None = None
     prefill: str = ""
     priority: int = 0
     label: str = ""
@@ -92,6 +109,8 @@ class TextDelta:
 class GenerationDone:
     """The last item of every generation: the whole text, why it ended, what it cost.
 
+    calls: the tools that the model calls, in order; the text is what it says beside them.
+    cuts_call: whether max_tokens ended it within a call, or before one that it owed.
     prompt_ids, output_ids: the exact tokens, where the backend knows them; else None.
     num_written: output tokens whose KV decoding wrote; None where unknown (all but the last then).
     num_restored: output tokens that were given by `GenerateRequest.written`, the first ones: they
@@ -105,6 +124,8 @@ class GenerationDone:
     output_ids: tuple[int, ...] | None = None
     num_written: int | None = None
     num_restored: int = 0
+    calls: tuple[ToolCall, ...] = ()
+    cuts_call: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +197,17 @@ class Conversation(Protocol):
         """Append an assistant turn that no model wrote, as in an example; content like a user's."""
         ...
 
-    def add_written(self, written: GenerationDone, prefill: str) -> None:
+    def add_results(self, results: Sequence[JsonValue]) -> None:
+        """Append the results of the calls of the last turn, in their order; content like a user's.
+
+        Raises ValueError when there are not as many as calls.
+        """
+        ...
+
+    def add_written(self, written: GenerationDone, request: GenerateRequest) -> None:
         """Append the turn that a model wrote in an earlier process, as `generate` left it.
 
-        written: with its output_ids, where this backend knows tokens. prefill: of its request.
+        written: with its output_ids, where this backend knows tokens. request: what it answered.
         Computes nothing yet. Raises EngineError EN707 when the prompt has other tokens than it had.
         """
         ...
@@ -231,6 +259,16 @@ class Backend(Protocol):
     @property
     def name(self) -> str:
         """How messages and events call it, for example 'engine'."""
+        ...
+
+    @property
+    def capacity(self) -> int | None:
+        """Tokens that prompt and answer may have together on the backend's own model, if known."""
+        ...
+
+    @property
+    def token_meter(self) -> TokenMeter:
+        """How the backend's own model counts texts, for expressions that count tokens."""
         ...
 
     async def open(self, *, system: str | None = None, model: str | None = None) -> Conversation:

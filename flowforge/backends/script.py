@@ -32,11 +32,13 @@ from flowforge.backends.protocol import (
     Usage,
 )
 from flowforge.errors import InternalError, WorkflowError
+from flowforge.language.token_meter import WordMeter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from flowforge.backends.protocol import FinishReason, GenerateRequest, ScoreRequest
+    from flowforge.language.token_meter import TokenMeter
 
 _TOKEN = re.compile(r"\S+\s*|\s+")
 _UNLIKELY = -100.0
@@ -82,6 +84,16 @@ class ScriptBackend:
     def name(self) -> str:
         """How messages call it."""
         return "script"
+
+    @property
+    def capacity(self) -> None:
+        """A script has room for everything."""
+        return
+
+    @property
+    def token_meter(self) -> TokenMeter:
+        """A token is a word, as everywhere here."""
+        return WordMeter()
 
     @property
     def num_open(self) -> int:

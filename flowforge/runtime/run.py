@@ -20,6 +20,7 @@ import anyio
 
 from flowforge.backends.protocol import BackendStatistics
 from flowforge.errors import FlowForgeError
+from flowforge.language.room import require_room
 from flowforge.runtime.clock import MonotonicClock
 from flowforge.runtime.commands import (
     Begin,
@@ -135,12 +136,16 @@ async def start(
     answers under a JSON Schema; `grammars.validate_json` if None. seed: of everything random in the
     run; one is drawn and told by `RunStarted` if None. asker: who answers `ask`; nobody if None.
     journal: where the run is written down as it goes, or goes on from; closed with the run.
-    Raises ToolError TL1xx when a tool of the program cannot be loaded; nothing has run then.
+    Raises ToolError TL1xx when a tool of the program cannot be loaded, WorkflowError WF516 for a
+    step that asks for more tokens than the backend's model has room for; nothing has run then.
     """
     if journal is not None and journal.seed is not None:
         seed = journal.seed
     run_seed = drawn_seed() if seed is None else seed
-    state = new_state(program, inputs, validate or _validate_json, seed=run_seed)
+    if backend.capacity is not None:
+        require_room(program, backend.capacity)
+    meter = backend.token_meter
+    state = new_state(program, inputs, validate or _validate_json, seed=run_seed, meter=meter)
     surroundings = Surroundings(backend, asker or nobody, Toolbox(programs_of(program)))
     shell = _Shell(state, surroundings, clock or MonotonicClock(), journal)
     body_error: Exception | None = None

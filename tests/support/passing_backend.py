@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ScoringDone,
         TextDelta,
     )
+    from flowforge.language.token_meter import TokenMeter
 
 
 class PassingConversation:
@@ -66,6 +67,14 @@ class PassingBackend:
     @property
     def name(self) -> str:
         return self.inner.name
+
+    @property
+    def capacity(self) -> int | None:
+        return self.inner.capacity
+
+    @property
+    def token_meter(self) -> TokenMeter:
+        return self.inner.token_meter
 
     def around(self, inner: Conversation) -> Conversation:
         """A conversation of this backend around one of the inner backend."""
