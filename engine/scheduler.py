@@ -324,15 +324,16 @@ class Scheduler:
         if path is None:
             path = sequence.path = self._kv.open(sequence.namespace)
             self._kv.withdraw(sequence.expectation)
-        copy = self._kv.advance(path, sequence.tokens, limit)
-        if not self._reserve(sequence, len(sequence.tokens)):
-            # A copy that will not be carried out must leave no page that claims its rows.
-            if copy is not None:
-                self._kv.discard(path)
+        if self._kv.num_missing(path, len(sequence.tokens)) > self._kv.num_free:
+            self._hold_only(sequence)
+        if not self._kv.can_hold(path, sequence.tokens, limit):
             self._drop_path(sequence)
             return False
+        copy = self._kv.advance(path, sequence.tokens, limit)
         if copy is not None:
             draft.copies.append(copy)
+        reserved = self._kv.reserve(path, len(sequence.tokens))
+        assert isinstance(reserved, Reserved), "what can be held was not"
         if sequence.generation is not None and sequence.generation.reused_tokens is None:
             sequence.generation.reused_tokens = sequence.num_computed
         self._waiting.remove(sequence)
@@ -361,14 +362,18 @@ class Scheduler:
         return False
 
     def _reserve(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Get rows for the sequence; those that do not run hold nothing when pages are short."""
+        """Get rows for a running sequence, by eviction if it must be."""
         path = sequence.path
         assert path is not None, "rows are reserved on a path"
         if self._kv.num_missing(path, num_tokens) > self._kv.num_free:
-            for other in chain(self._idle, self._waiting):
-                if other is not sequence:
-                    self._drop_path(other)
+            self._hold_only(sequence)
         return isinstance(self._kv.reserve(path, num_tokens), Reserved)
+
+    def _hold_only(self, sequence: Sequence) -> None:
+        """Pages are short: of those that do not run, none but this one holds any."""
+        for other in chain(self._idle, self._waiting):
+            if other is not sequence:
+                self._drop_path(other)
 
     def _enqueue(self, sequence: Sequence) -> None:
         sequence.state = SequenceState.WAITING

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from flowforge.engine.kv.extents import Extent, pop_pages, push_page
 from flowforge.engine.kv.nodes import Tail
 from flowforge.engine.kv.pool import PageId, PagePool
 from flowforge.engine.kv.prefix_tree import PrefixTree
@@ -46,14 +47,6 @@ class Reserved:
 class ShortBy:
     """Nothing was taken: that many more pages would have to be released first."""
 
-    num_pages: int
-
-
-@dataclass(slots=True)
-class Extent:
-    """A run of adjacent pages: its rows are one slice of the KV tensors."""
-
-    first_page: PageId
     num_pages: int
 
 
@@ -194,6 +187,19 @@ class KvCache:
             self._note_peak()
             return None
         return self._copy_rows(path, donor, rows)
+
+    def can_hold(self, path: KvPath, tokens: list[int], limit: int) -> bool:
+        """Whether `advance` to `limit` and then `reserve` for all tokens would succeed.
+
+        Changes nothing.
+        """
+        if path.tail is not None or limit <= path.num_tokens:
+            return self.num_missing(path, len(tokens)) <= self.num_available
+        start = path.num_tokens
+        nodes = self._tree.match_under(path.tip, tokens[start:limit], limit - start).nodes
+        num_missing = -(-len(tokens) // self.page_size) - len(path.nodes) - len(nodes)
+        num_cached = sum(node.num_paths == 0 for node in nodes)
+        return num_missing <= self.num_available + len(path.private) - num_cached
 
     def num_missing(self, path: KvPath, num_tokens: int) -> int:
         """Pages that a path lacks to have a row for every token up to `num_tokens`."""
@@ -367,7 +373,7 @@ class KvCache:
         self._tree.hold(node)
         path.nodes.append(node)
         path.num_tokens += self.page_size
-        _push_extent(path.extents, node.page)
+        push_page(path.extents, node.page)
         self._note_peak()
 
     def _promote(self, path: KvPath, tail: Tail) -> None:
@@ -384,9 +390,9 @@ class KvCache:
             path.extents = []
             for shared in path.nodes:
                 assert shared.page is not None
-                _push_extent(path.extents, shared.page)
+                push_page(path.extents, shared.page)
             for page in path.private:
-                _push_extent(path.extents, page)
+                push_page(path.extents, page)
 
     def _copy_rows(self, path: KvPath, donor: Node | Tail, rows: list[int]) -> RowCopy | None:
         if self._pool.num_free == 0:
@@ -412,11 +418,11 @@ class KvCache:
         if extra:
             self._pool.release(extra)
             del path.private[keep:]
-            _pop_extents(path.extents, len(extra))
+            pop_pages(path.extents, len(extra))
 
     def _push_private(self, path: KvPath, page: PageId) -> None:
         path.private.append(page)
-        _push_extent(path.extents, page)
+        push_page(path.extents, page)
 
     def _make_free(self, count: int) -> None:
         missing = count - self._pool.num_free
@@ -430,19 +436,3 @@ class KvCache:
 
     def _note_peak(self) -> None:
         self._peak_held = max(self._peak_held, self._num_held())
-
-
-def _push_extent(extents: list[Extent], page: PageId) -> None:
-    if extents and extents[-1].first_page + extents[-1].num_pages == page:
-        extents[-1].num_pages += 1
-    else:
-        extents.append(Extent(page, 1))
-
-
-def _pop_extents(extents: list[Extent], num_pages: int) -> None:
-    while num_pages:
-        taken = min(num_pages, extents[-1].num_pages)
-        extents[-1].num_pages -= taken
-        num_pages -= taken
-        if extents[-1].num_pages == 0:
-            extents.pop()
