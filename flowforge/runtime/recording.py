@@ -64,7 +64,7 @@ class Recorder:
         self.now: Callable[[], float] = now
         self._turns: dict[str, int] = {}
         self._writing: dict[str, list[int]] = {}
-        self._partial_interval_s = partial_interval_s
+        self.partial_interval_s: float = partial_interval_s
         self._kept_at_s = time.monotonic()
 
     def started(self, commands: Sequence[Command]) -> list[Entry]:
@@ -146,7 +146,7 @@ class Recorder:
         """A model wrote more; whether it is time to take down what all have written."""
         self._writing.setdefault(path, []).extend(token_ids)
         now = time.monotonic()
-        if now - self._kept_at_s < self._partial_interval_s:
+        if now - self._kept_at_s < self.partial_interval_s:
             return False
         self._kept_at_s = now
         return True
@@ -182,7 +182,7 @@ def request_of(command: StartGeneration | StartCall | StartQuestion) -> JsonValu
                 asked.pop(name, None)
             turns = [asdict(turn) for turn in said]
             fields: dict[str, Any] = {"continues": continues, "system": system, "said": turns}
-            return _plain({**fields, "request": asked})
+            return _plain({**fields, "model": command.model, "request": asked})
         case StartCall(_, tool, arguments):
             call: dict[str, JsonValue] = {
                 "tool": tool.name,

@@ -47,6 +47,7 @@ class PastTurn:
 
     continues: str | None
     system: str | None
+    model: str | None
     said: tuple[Said, ...]
     prefill: str
     done: GenerationDone
@@ -319,6 +320,7 @@ def _past_turn(row: WorkRow) -> PastTurn:
     return PastTurn(
         None if continues == row.path else continues,
         request["system"],
+        request["model"],
         said,
         request["request"]["prefill"],
         answer_of(row),

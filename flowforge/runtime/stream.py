@@ -22,7 +22,7 @@ from flowforge.runtime.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from flowforge.runtime.events import Fact
 
@@ -92,7 +92,7 @@ class EventReader:
         for event in history:
             self.put(event)
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
+    async def __aiter__(self) -> AsyncGenerator[Event]:
         """Events until the terminal one; one task at a time may iterate."""
         while True:
             for event in self._backlog.take():

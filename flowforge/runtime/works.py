@@ -212,7 +212,7 @@ class Works:
     async def _made_again(self, turns: list[PastTurn]) -> Conversation:
         first = turns[0]
         if first.continues is None:
-            conversation = await self._backend.open(system=first.system)
+            conversation = await self._backend.open(system=first.system, model=first.model)
         else:
             conversation = await self._conversations[first.continues].fork()
         try:

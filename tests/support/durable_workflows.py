@@ -95,7 +95,7 @@ steps:
       check:
         from: draft
         user: Is it true?
-        gen: { n: 3, pick: majority }
+        gen: { n: 3, pick: all }
     yield: "${ draft } (${ check })"
   both:
     parallel:
