@@ -10,7 +10,8 @@ from random_models import random_model
 
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.kv.audit import KvAudit
-from flowforge.engine.kv.cache import Extent, KvCache, RowCopy
+from flowforge.engine.kv.cache import KvCache, RowCopy
+from flowforge.engine.kv.extents import Extent
 from flowforge.engine.kv.pool import PageId
 from flowforge.engine.kv.prefix_tree import Namespace, PrefixTree
 from flowforge.engine.loading import engine_for
