@@ -80,6 +80,17 @@ class KvCacheMachine(RuleBasedStateMachine):
             self.live = [other for other in self.live if other is not branch]
         return branch
 
+    @rule(target=branches, other=branches)
+    def insert_a_duplicate(self, other: Branch) -> Branch:
+        """The same tokens, written by one who did not look: full pages become the other's."""
+        twin = self._add(Branch(other.namespace, self.kv.open(other.namespace), []))
+        self._append(twin, other.tokens)
+        if twin.tokens and not other.path.is_released:
+            assert [node.page for node in twin.path.nodes] == [
+                node.page for node in other.path.nodes
+            ]
+        return twin
+
     @rule(branch=branches, token=st.integers(0, 2))
     def decode(self, branch: Branch, token: int) -> None:
         if not branch.path.is_released:

@@ -78,10 +78,12 @@ class HistoryRunner:
         return ChunkLogits(self._logits(tokens) if chunk.is_last else None, scored)
 
     def _compute(self, sequence: Sequence, start: int, stop: int) -> None:
-        assert sequence.path is not None
+        path = sequence.path
+        assert path is not None
+        assert start >= len(path.nodes) * self._kv.page_size, "a page of the tree is written to"
         tokens = tuple(sequence.tokens)
         for position in range(stop):
-            slot = self._kv.slot(sequence.path, position)
+            slot = self._kv.slot(path, position)
             row = (sequence.namespace, tokens[: position + 1])
             if position < start:
                 assert self.rows[slot] == row, f"{sequence} reads the row of another text"
