@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -155,9 +156,12 @@ class EngineSequence:
         self._is_generating = True
         self.cut_usage = None
         is_over = False
+        waiting: deque[Update] = deque()
         try:
             while not is_over:
-                for update in await updates.take():
+                waiting.extend(await updates.take())
+                while waiting:
+                    update = waiting.popleft()
                     is_over = isinstance(update, GenerationFinished | GenerationFailed)
                     if isinstance(update, GenerationFailed):
                         self.cut_usage = update.usage
@@ -168,15 +172,16 @@ class EngineSequence:
         finally:
             if not is_over and not self._is_closed and self._thread.is_running:
                 with anyio.CancelScope(shield=True):
-                    await self._abort(updates)
+                    await self._abort(updates, waiting)
             self._is_generating = False
 
-    async def _abort(self, updates: Mailbox[Update]) -> None:
+    async def _abort(self, updates: Mailbox[Update], waiting: deque[Update]) -> None:
         """Stop before the next step; what arrived but was not handed out is not the caller's."""
         usage = await self._thread.ask(lambda core: core.abort(self._id))
         if usage is None:
             # It came to its end while it was given up.
-            ends = [one for one in updates.take_waiting() if not isinstance(one, TokensArrived)]
+            waiting.extend(updates.take_waiting())
+            ends = [one for one in waiting if not isinstance(one, TokensArrived)]
             usage = ends[0].usage if ends else None
         self.cut_usage = usage
         if not self._is_closed and self._thread.is_running:

@@ -305,7 +305,7 @@ class EngineConversation:
         finally:
             if not is_whole:
                 num_given = prompt_len + len(request.written)
-                self._cut = self._cut_of(num_given, time.monotonic() - started_at)
+                self._cut = self._cut_of(finished, num_given, time.monotonic() - started_at)
                 self._sequence.truncate(before)
         assert finished is not None, "a generation ends with its usage or an error"
         if detokenizer.stopped:
@@ -396,9 +396,13 @@ class EngineConversation:
         seen, waiting = history.messages[: history.num_seen], history.messages[history.num_seen :]
         return template.continuation(seen, waiting, last_token=self._sequence.tokens[-1])
 
-    def _cut_of(self, prompt_len: int, total_s: float) -> GenerationCut | None:
+    def _cut_of(
+        self, finished: GenerationFinished | None, prompt_len: int, total_s: float
+    ) -> GenerationCut | None:
         """What the generation cost that the sequence did not bring to its end."""
-        tokens, usage = self._sequence.tokens, self._sequence.cut_usage
+        tokens = self._sequence.tokens
+        # It may have come to its end, and its reader have been stopped at the last piece of text.
+        usage = self._sequence.cut_usage if finished is None else finished.usage
         if usage is None:
             return None
         num_known = min(prompt_len, usage.prefilled_tokens + usage.reused_tokens)

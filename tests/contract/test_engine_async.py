@@ -39,8 +39,8 @@ async def output(sequence: EngineSequence, max_tokens: int) -> list[int]:
     return tokens
 
 
-def engine(**settings: int) -> Engine:
-    return Engine(lambda: history_core(**({"num_pages": 256} | settings))[0])
+def engine(*, num_pages: int = 256, page_size: int = 4) -> Engine:
+    return Engine(lambda: history_core(num_pages=num_pages, page_size=page_size)[0])
 
 
 async def test_tokens_arrive_and_join_the_sequence() -> None:
@@ -356,3 +356,19 @@ async def test_an_empty_continuation_is_refused_and_leaves_nothing_held() -> Non
 
         await sequence.close()
         assert (await running.settle()).kv.pages_held == 0
+
+
+async def test_a_generation_that_ended_before_it_was_left_is_spent_as_a_whole() -> None:
+    async with engine() as running:
+        sequence = running.open(PROMPT)
+        async with aclosing(sequence.generate(request(3, ignore_eos=True))) as updates:
+            async for _ in updates:
+                await running.settle()
+                while (await running.settle()).generated_tokens < 3:
+                    pass
+                break
+        cut = sequence.cut_usage
+
+        assert cut is not None
+        assert 3 == cut.output_tokens
+        await sequence.close()
