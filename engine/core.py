@@ -33,7 +33,8 @@ from flowforge.engine.sequence import (
     UpdateSink,
 )
 from flowforge.engine.statistics import EngineStatistics, MemoryStatistics
-from flowforge.engine.token_choice import as_engine_error, choose_tokens
+from flowforge.engine.step_errors import reader_error
+from flowforge.engine.token_choice import choose_tokens
 from flowforge.errors import EngineError, FlowForgeError
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class EngineCore:
         self._prompt_logits = PromptLogits()
         self._masks = MaskFiller(model.vocab_size)
         self._meter = Meter()
+        self._fault: FlowForgeError | None = None
         self._memory = memory or MemoryStatistics()
         self._started_at_s = clock()
 
@@ -257,7 +259,7 @@ class EngineCore:
             logits = self._runner.execute(plan)
         except Exception as error:
             self._masks.settle()
-            self._fail(plan, error)
+            self._fail(plan, reader_error(error, "EN220", "the forward pass failed"))
             return
         forward_s = self._clock() - forward_at_s
         self._meter.computed(plan)
@@ -273,10 +275,19 @@ class EngineCore:
 
     def close_all(self, error: FlowForgeError) -> None:
         """End every sequence; generations under way get `error`."""
-        for sequence_id, sequence in list(self._sequences.items()):
+        self.fail_all(error)
+        for sequence_id in list(self._sequences):
+            self.close(sequence_id)
+
+    def fail_all(self, error: FlowForgeError) -> None:
+        """Tell every generation under way that it is over, begin no other, and touch no page.
+
+        After a defect in the bookkeeping nothing of it can be relied on, and its readers wait.
+        """
+        self._fault = error
+        for sequence in self._sequences.values():
             if sequence.generation is not None:
                 self._give_up(sequence, error, "failed")
-            self.close(sequence_id)
         self._masks.close()
 
     def statistics(self) -> EngineStatistics:
@@ -358,7 +369,7 @@ class EngineCore:
             scoring = generation.scoring
             scored = () if scoring is None else scoring.in_order(generation.prompt_len)
             usage = self._usage(sequence, generation)
-            self._end(sequence, GenerationFinished("length", usage, scored))
+            self._finish(sequence, GenerationFinished("length", usage, scored))
             return
         try:
             constraint = generation.request.constraint
@@ -371,7 +382,8 @@ class EngineCore:
             )
         except Exception as error:
             usage = self._usage(sequence, generation)
-            self._end(sequence, GenerationFailed(as_engine_error(error), usage))
+            told = reader_error(error, "EN213", "choosing a token failed")
+            self._finish(sequence, GenerationFailed(told, usage))
             return
         sequence.last_logits = None
         sequence.tokens += choice.token_ids
@@ -381,7 +393,9 @@ class EngineCore:
         self._meter.sampled(sequence.namespace, len(choice.token_ids))
         generation.sink.put(TokensArrived(choice.token_ids, choice.logprobs))
         if choice.end is not None:
-            self._end(sequence, GenerationFinished(choice.end, self._usage(sequence, generation)))
+            self._finish(
+                sequence, GenerationFinished(choice.end, self._usage(sequence, generation))
+            )
 
     def _kept_logits(self, sequence: Sequence) -> npt.NDArray[np.float32] | None:
         if sequence.last_logits is not None:
@@ -395,7 +409,7 @@ class EngineCore:
             if twin.namespace == sequence.namespace and twin.tokens == sequence.tokens:
                 twin.last_logits = logits
 
-    def _end(self, sequence: Sequence, update: GenerationFinished | GenerationFailed) -> None:
+    def _finish(self, sequence: Sequence, update: GenerationFinished | GenerationFailed) -> None:
         generation = sequence.generation
         assert generation is not None and update.usage is not None, "only a generation can end"
         outcome = update.reason if isinstance(update, GenerationFinished) else "failed"
@@ -428,16 +442,9 @@ class EngineCore:
             total_s=now - generation.submitted_at_s,
         )
 
-    def _fail(self, plan: StepPlan, error: Exception) -> None:
+    def _fail(self, plan: StepPlan, failure: FlowForgeError) -> None:
         sequences = [*(chunk.sequence for chunk in plan.chunks), *plan.ready]
         self._scheduler.abandon(plan)
-        failure = (
-            error
-            if isinstance(error, FlowForgeError)
-            else EngineError("EN220", f"the forward pass failed: {type(error).__name__}: {error}")
-        )
-        if failure is not error:
-            failure.__cause__ = error
         for sequence in sequences:
             if sequence.generation is not None:
                 self._give_up(sequence, failure, "failed")
@@ -458,6 +465,8 @@ class EngineCore:
         )
 
     def _sequence(self, sequence_id: SequenceId) -> Sequence:
+        if self._fault is not None:
+            raise self._fault
         sequence = self._sequences.get(sequence_id)
         if sequence is None:
             raise EngineError("EN204", f"sequence {sequence_id} is closed")

@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """Sequences on one model. make_core: see `EngineThread`; `engine_for` makes one from files."""
+    """Sequences on one model; `engine_for` makes one from files.
 
-    def __init__(self, make_core: Callable[[], EngineCore]) -> None:
-        self._thread = EngineThread(make_core)
+    make_core, on_end: see `EngineThread`.
+    """
+
+    def __init__(
+        self, make_core: Callable[[], EngineCore], on_end: Callable[[], None] | None = None
+    ) -> None:
+        self._thread = EngineThread(make_core, on_end)
         self._saved: dict[str, EngineSequence] = {}
 
     async def __aenter__(self) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +12,7 @@ import anyio
 
 from flowforge.engine.loop_bridge import Mailbox
 from flowforge.engine.sequence import SequenceId
+from flowforge.engine.step_errors import drop_frames
 from flowforge.errors import EngineError, FlowForgeError, InternalError
 
 if TYPE_CHECKING:
@@ -25,15 +27,22 @@ T = TypeVar("T")
 class EngineThread:
     """Owns the core from start to stop; commands reach it in the order they were posted.
 
-    make_core: called on the thread; what it makes is dropped there at the end.
+    make_core: called on the thread; what it makes is dropped there at the end. on_end: called there
+    after that.
     """
 
-    def __init__(self, make_core: Callable[[], EngineCore]) -> None:
+    def __init__(
+        self, make_core: Callable[[], EngineCore], on_end: Callable[[], None] | None = None
+    ) -> None:
         self._make_core = make_core
+        self._on_end = on_end
         self._commands: deque[Callable[[EngineCore], object]] = deque()
         self._wake = threading.Condition()
         self._is_closing = False
+        self._is_over = False
+        self._stopping: list[Mailbox[None]] = []
         self._crash: BaseException | None = None
+        self._end_error: BaseException | None = None
         self._statistics: EngineStatistics | None = None
         self._thread: threading.Thread | None = None
         self._vocab_size = 0
@@ -55,13 +64,23 @@ class EngineThread:
                     raise error
 
     async def stop(self) -> None:
-        """End all sequences and the thread; returns when the core is dropped. Idempotent."""
+        """End all sequences and the thread; returns when the core is dropped. Idempotent.
+
+        Raises InternalError IN201 when a defect showed only then.
+        """
+        over: Mailbox[None] = Mailbox()
         with self._wake:
             self._is_closing = True
             self._wake.notify()
-        if self._thread is not None:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._thread.join)
+            if self._thread is None or self._is_over:
+                return
+            self._stopping.append(over)
+        with anyio.CancelScope(shield=True):
+            await over.take()
+        # All that is left to the thread is to return.
+        self._thread.join()
+        if self._end_error is not None:
+            raise self._crashed() from self._end_error
 
     @property
     def is_running(self) -> bool:
@@ -135,9 +154,25 @@ class EngineThread:
         return result  # type: ignore[return-value]  # a result comes with None as its error
 
     def _run(self, started: Mailbox[BaseException | None]) -> None:
+        # In a call of its own, so that the core is gone before anyone is told of the end.
+        try:
+            self._serve(started)
+        except BaseException as error:
+            drop_frames(error)
+            self._crash = self._end_error = error
+        if self._on_end is not None:
+            self._on_end()
+        with self._wake:
+            self._is_over = True
+            stopping = list(self._stopping)
+        for over in stopping:
+            over.put(None)
+
+    def _serve(self, started: Mailbox[BaseException | None]) -> None:
         try:
             core = self._make_core()
         except BaseException as error:
+            drop_frames(error)
             self._crash = error
             started.put(error)
             return
@@ -148,15 +183,22 @@ class EngineThread:
         try:
             self._loop(core)
         except BaseException as error:
+            drop_frames(error)
             with self._wake:
                 self._crash = error
-            core.close_all(self._crashed())
+            core.fail_all(self._crashed())
+            self._answer_all(core)
         else:
             core.close_all(EngineError("EN206", "the engine was closed"))
-        self._statistics = core.statistics()
-        # Who still waits for an answer gets one: the commands say that their sequence is closed.
+            self._statistics = core.statistics()
+
+    def _answer_all(self, core: EngineCore) -> None:
+        """Who still waits for an answer after a crash gets one, if only the error it meets."""
         for command in self._take_commands():
-            command(core)
+            # Questions and generations answer by themselves; what raises here has no reader, and
+            # the crash that came before is what everyone is told of.
+            with suppress(Exception):
+                command(core)
 
     def _loop(self, core: EngineCore) -> None:
         while True:

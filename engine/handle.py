@@ -18,6 +18,7 @@ from flowforge.engine.sequence import (
     TokensArrived,
     Update,
 )
+from flowforge.engine.step_errors import reader_error
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -149,8 +150,9 @@ class EngineSequence:
         def command(core: EngineCore) -> None:
             try:
                 begin(core, updates)
-            except EngineError as error:
-                updates.put(GenerationFailed(error))
+            except Exception as error:
+                told = reader_error(error, "EN213", "preparing to choose tokens failed")
+                updates.put(GenerationFailed(told))
 
         self._thread.post(command)
         self._is_generating = True

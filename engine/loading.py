@@ -17,6 +17,7 @@ from flowforge.engine.memory import free_memory, in_bytes, plan_pages
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.scheduler import SchedulerLimits
 from flowforge.engine.statistics import MemoryStatistics
+from flowforge.engine.step_errors import says_out_of_memory
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -32,25 +33,44 @@ def engine_for(directory: Path, *, vocab_size: int, config: EngineConfig | None 
     Raises EngineError at start for a model that cannot be loaded or that does not fit.
     """
     settings = config or EngineConfig()
-    return Engine(lambda: _make_core(directory, vocab_size, settings))
+    threads = _TorchThreads(settings.num_threads)
+    return Engine(lambda: _make_core(directory, vocab_size, settings, threads), threads.restore)
 
 
-def _make_core(directory: Path, vocab_size: int, config: EngineConfig) -> EngineCore:
-    # Threads that spin at the end of every operation make a step ten times as long as soon as
-    # another process wants a core. OpenMP reads this once, when torch brings it in.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # torch costs seconds to import: nobody pays who only checks a file.
-    with _paused_collection():
+class _TorchThreads:
+    """How many threads torch computes with while an engine runs: a setting of the whole process."""
+
+    def __init__(self, wanted: int | None) -> None:
+        self._wanted = wanted
+        self._before: int | None = None
+
+    def set(self) -> None:
         import torch
 
+        wanted = self._wanted
+        if wanted is None and "OMP_NUM_THREADS" not in os.environ:
+            wanted = _num_usable_cores()
+        if wanted is not None:
+            self._before = torch.get_num_threads()
+            torch.set_num_threads(wanted)
+
+    def restore(self) -> None:
+        if self._before is not None:
+            import torch
+
+            torch.set_num_threads(self._before)
+
+
+def _make_core(
+    directory: Path, vocab_size: int, config: EngineConfig, threads: _TorchThreads
+) -> EngineCore:
+    # torch costs seconds to import: nobody pays who only checks a file.
+    with _paused_collection(), _passive_waiting():
         from flowforge.engine.kv.store import KvStore, bytes_per_token
         from flowforge.engine.models.weights import load_decoder, weight_size
         from flowforge.engine.runner import ModelRunner
 
-    if config.num_threads is not None:
-        torch.set_num_threads(config.num_threads)
-    elif "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(_num_usable_cores())
+    threads.set()
     model = read_model_config(directory, config.context_len)
     weights = weight_size(directory)
     shape = {
@@ -108,12 +128,30 @@ def _paused_collection() -> Generator[None]:
 
 
 @contextmanager
+def _passive_waiting() -> Generator[None]:
+    """Bring torch in with OpenMP threads that sleep while they wait.
+
+    Threads that spin at the end of every operation make a step ten times as long as soon as another
+    process wants a core. OpenMP reads this once, and other programs started from here shall not.
+    """
+    name = "OMP_WAIT_POLICY"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "PASSIVE"
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+
+
+@contextmanager
 def _out_of_memory_said(weights: int, kv_bytes: int) -> Generator[None]:
     """An allocation that fails although it was planned: others took the memory meanwhile."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if isinstance(error, RuntimeError) and not _says_out_of_memory(error):
+        if not says_out_of_memory(error):
             raise
         raise EngineError(
             "EN232",
@@ -121,12 +159,6 @@ def _out_of_memory_said(weights: int, kv_bytes: int) -> Generator[None]:
             f"{in_bytes(kv_bytes)}; {in_bytes(free_memory())} are free now",
             help="give kv_bytes less, take a smaller model or end other programs",
         ) from error
-
-
-def _says_out_of_memory(error: RuntimeError) -> bool:
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
 def _num_usable_cores() -> int:

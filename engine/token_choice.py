@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowforge.engine.sampling import TokenLogprobs, adjust, logprobs_of, sample
-from flowforge.errors import EngineError, FlowForgeError
+from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -78,15 +78,6 @@ def choose_tokens(
         is_complete = True
     end: FinishReason | None = "length" if len(token_ids) == room else None
     return TokenChoice(token_ids, logprobs, "stop" if is_complete else end)
-
-
-def as_engine_error(error: Exception) -> FlowForgeError:
-    """What a generation's reader is told of an exception that its constraint or stop raised."""
-    if isinstance(error, FlowForgeError):
-        return error
-    wrapped = EngineError("EN213", f"choosing a token failed: {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped
 
 
 def _sample_allowed(
