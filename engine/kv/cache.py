@@ -228,14 +228,15 @@ class KvCache:
         """
         done = 0
         while done < len(tokens):
+            written = 0 if path.tail is None else len(path.tail.tokens)
+            rows = tokens[done : done + self.page_size - written]
             if path.tail is None:
-                path.tail = self._tree.attach(path.tip, [], path.private[0])
-            room = self.page_size - len(path.tail.tokens)
-            rows = tokens[done : done + room]
-            path.tail.tokens.extend(rows)
+                path.tail = self._tree.attach(path.tip, [*rows], path.private[0])
+            else:
+                path.tail.tokens.extend(rows)
             path.num_tokens += len(rows)
             done += len(rows)
-            if len(rows) == room:
+            if written + len(rows) == self.page_size:
                 self._promote(path, path.tail)
 
     def slot(self, path: KvPath, position: int) -> int:

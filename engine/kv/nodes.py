@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from flowforge.engine.kv.expectation import Expectation
     from flowforge.engine.kv.pool import PageId
@@ -19,7 +19,8 @@ class Node:
 
     num_paths: live paths through this node; of a root, all of its namespace. 0 means cached: it may
     be evicted once it is a leaf. may_return: a sequence of these tokens ended and left open whether
-    they are needed again. expectations: those whose tokens have no deeper node.
+    they are needed again. by_first: what hangs under the node, by its first token.
+    expectations: those whose tokens have no deeper node.
     """
 
     tokens: tuple[int, ...]
@@ -31,7 +32,8 @@ class Node:
     num_paths: int = 0
     may_return: bool = False
     children: dict[tuple[int, ...], Node] = field(default_factory=dict)
-    tails: list[Tail] = field(default_factory=list)
+    tails: dict[Tail, None] = field(default_factory=dict)
+    by_first: dict[int, dict[Donor, None]] = field(default_factory=dict)
     expectations: dict[Expectation, None] = field(default_factory=dict)
 
     @property
@@ -41,10 +43,29 @@ class Node:
             self.parent is not None and self.num_paths == 0 and not self.children and not self.tails
         )
 
-    def donors(self) -> Iterator[Donor]:
-        """What hangs under this node and has rows to copy from."""
-        yield from self.children.values()
-        yield from self.tails
+    def hang(self, donor: Donor) -> None:
+        """Put a page under this node."""
+        if isinstance(donor, Node):
+            self.children[donor.tokens] = donor
+        else:
+            self.tails[donor] = None
+        self.by_first.setdefault(donor.tokens[0], {})[donor] = None
+
+    def take_away(self, donor: Donor) -> None:
+        """Remove a page that hangs under this node."""
+        if isinstance(donor, Node):
+            del self.children[donor.tokens]
+        else:
+            del self.tails[donor]
+        of_first = self.by_first[donor.tokens[0]]
+        del of_first[donor]
+        if not of_first:
+            del self.by_first[donor.tokens[0]]
+
+    def donors(self, tokens: Sequence[int]) -> Iterator[Donor]:
+        """What hangs under this node and has at least the first of these tokens' rows."""
+        if tokens:
+            yield from self.by_first.get(tokens[0], ())
 
 
 @dataclass(eq=False, slots=True)

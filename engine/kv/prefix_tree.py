@@ -101,7 +101,7 @@ class PrefixTree:
         if known is not None:
             return known, False
         node = Node(tokens, page, parent, parent.depth + 1, parent.namespace, self._tick())
-        parent.children[tokens] = node
+        parent.hang(node)
         self._num_cached += 1
         self._push(node)
         below = [one for one in parent.expectations if self._goes_on(one, parent, tokens)]
@@ -124,15 +124,15 @@ class PrefixTree:
             self._push(node)
 
     def attach(self, parent: Node, tokens: list[int], page: PageId) -> Tail:
-        """Hang a live, partly filled page under a node. The tail keeps the list `tokens`."""
+        """Hang a live page under a node, with at least one row. It keeps the list `tokens`."""
         tail = Tail(tokens, page, parent, last_use=self._tick())
-        parent.tails.append(tail)
+        parent.hang(tail)
         return tail
 
     def detach(self, tail: Tail) -> None:
         """Take a live tail out of the tree: its page is the caller's again."""
         assert tail.is_live, "only a live tail has an owner to go to"
-        tail.parent.tails.remove(tail)
+        tail.parent.take_away(tail)
         self._push(tail.parent)
 
     def cache_tail(self, tail: Tail) -> list[PageId]:
@@ -140,23 +140,25 @@ class PrefixTree:
 
         The rows of a tail that another donor holds too, or of a shorter tail, are not kept twice.
         """
-        tail.parent.tails.remove(tail)
+        tail.parent.take_away(tail)
         rows = tuple(tail.tokens)
-        for donor in tail.parent.donors():
+        for donor in tail.parent.donors(rows):
             if rows == tuple(donor.tokens[: len(rows)]):
                 donor.may_return |= tail.may_return
                 self._push(tail.parent)
                 return [tail.page]
         shorter = [
             other
-            for other in tail.parent.tails
-            if other.is_evictable and tuple(other.tokens) == rows[: len(other.tokens)]
+            for other in tail.parent.donors(rows)
+            if isinstance(other, Tail)
+            and other.is_evictable
+            and tuple(other.tokens) == rows[: len(other.tokens)]
         ]
         useless = [self._drop(other) for other in shorter]
         tail.is_live = False
         tail.may_return |= any(other.may_return for other in shorter)
         tail.last_use = self._tick()
-        tail.parent.tails.append(tail)
+        tail.parent.hang(tail)
         self._num_cached += 1
         self._push(tail)
         return useless
@@ -183,14 +185,14 @@ class PrefixTree:
     def restate(self, expectation: Expectation) -> None:
         """Something was changed in a placed expectation, its tokens aside."""
         if expectation.node is not None:
-            self._reorder(expectation.node)
+            self._reorder(expectation.node, expectation)
 
     def withdraw(self, expectation: Expectation) -> None:
         """Let a placed expectation count no longer."""
         node, expectation.node = expectation.node, None
         if node is not None:
             del node.expectations[expectation]
-            self._reorder(node)
+            self._reorder(node, expectation)
 
     def conclude(self, expectation: Expectation) -> list[PageId]:
         """Withdraw a placed expectation for good: its sequence has ended.
@@ -201,7 +203,7 @@ class PrefixTree:
         """
         node = expectation.node
         assert node is not None, "only a placed expectation is concluded"
-        tails = [tail for tail in node.tails if self._goes_on(expectation, node, tail.tokens)]
+        tails = self._tails_along(expectation, node)
         self.withdraw(expectation)
         if expectation.is_last:
             return self._drop_unneeded(node, tails)
@@ -259,6 +261,9 @@ class PrefixTree:
         for node in [*self._roots.values(), *self.nodes()]:
             through_children = sum(child.num_paths for child in node.children.values())
             assert node.num_paths >= through_children, "a path runs through a child alone"
+            hanging = [*node.children.values(), *node.tails]
+            by_first = [one for group in node.by_first.values() for one in group]
+            assert set(hanging) == set(by_first), "what hangs under a node is not by first token"
             for expectation in node.expectations:
                 deepest = self._walk(node, expectation.tokens[node.depth * self.page_size :])
                 assert expectation.node is node, "an expectation is elsewhere"
@@ -299,11 +304,7 @@ class PrefixTree:
     def _best_donor(self, node: Node, tokens: list[int]) -> tuple[Donor | None, int]:
         best: Donor | None = None
         best_len = 0
-        if not tokens:
-            return None, 0
-        for donor in node.donors():
-            if donor.tokens[0] != tokens[0]:
-                continue
+        for donor in node.donors(tokens):
             shared = common_prefix_len(list(donor.tokens), tokens)
             if shared > best_len:
                 best, best_len = donor, shared
@@ -312,11 +313,10 @@ class PrefixTree:
     def _drop(self, item: Donor) -> PageId:
         parent, page = item.parent, item.page
         assert parent is not None and page is not None, "a root or an evicted node is not dropped"
+        parent.take_away(item)
         if isinstance(item, Tail):
-            parent.tails.remove(item)
             item.is_evicted = True
         else:
-            del parent.children[item.tokens]
             item.parent = None
             self._move_all(list(item.expectations), parent)
         self._num_cached -= 1
@@ -336,15 +336,11 @@ class PrefixTree:
 
     def _move_all(self, expectations: list[Expectation], node: Node) -> None:
         """Let expectations sit at a node from now on."""
-        changed = {node: None} if expectations else {}
         for expectation in expectations:
-            if expectation.node is not None:
-                changed[expectation.node] = None
-                del expectation.node.expectations[expectation]
+            self.withdraw(expectation)
             expectation.node = node
             node.expectations[expectation] = None
-        for one in changed:
-            self._reorder(one)
+            self._reorder(node, expectation)
 
     def _goes_on(self, expectation: Expectation, node: Node, tokens: Sequence[int]) -> bool:
         """Whether the tokens behind a node, which the expectation's lead to, are its next ones."""
@@ -368,10 +364,19 @@ class PrefixTree:
     def _is_unneeded(self, item: Donor) -> bool:
         return item.is_evictable and not item.may_return and not self._claims(item)
 
-    def _reorder(self, node: Node) -> None:
-        """Something changed at a node: it, and what hangs under it in part, is placed anew."""
+    def _tails_along(self, expectation: Expectation, node: Node) -> list[Tail]:
+        """The tails of a node whose rows are the expectation's next ones."""
+        following = expectation.tokens[node.depth * self.page_size :][: self.page_size]
+        return [
+            donor
+            for donor in node.donors(following)
+            if isinstance(donor, Tail) and following[: len(donor.tokens)] == donor.tokens
+        ]
+
+    def _reorder(self, node: Node, expectation: Expectation) -> None:
+        """An expectation at a node has come, gone or changed: what it claims is placed anew."""
         self._push(node)
-        for tail in node.tails:
+        for tail in self._tails_along(expectation, node):
             self._push(tail)
         self._prune(node)
 
