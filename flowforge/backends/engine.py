@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import time
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
 import anyio
 
+from flowforge.backends.answer_reader import AnswerReader
 from flowforge.backends.protocol import (
     BackendStatistics,
     GenerateRequest,
@@ -25,6 +26,7 @@ from flowforge.backends.protocol import (
     TextDelta,
     Usage,
 )
+from flowforge.backends.tool_speech import History, ToolSpeech
 from flowforge.engine.continuations import score_continuations
 from flowforge.engine.loading import engine_for
 from flowforge.engine.model_store import Progress, resolve_model, silent
@@ -40,17 +42,21 @@ from flowforge.grammars import Vocabulary, compile_choice, compile_json_schema, 
 from flowforge.language.token_meter import EncodingMeter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
 
-    from flowforge.backends.protocol import ScoreRequest
+    from flowforge.backends.protocol import JsonValue, ScoreRequest, ToolOffer
     from flowforge.engine.config import EngineConfig
     from flowforge.engine.constraint import TokenConstraint
     from flowforge.engine.engine import Engine
     from flowforge.engine.handle import EngineSequence
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.grammars import CompiledConstraint
+    from flowforge.grammars.tool_formats import CompiledTools
     from flowforge.language.token_meter import TokenMeter
+
+_NUM_LAST_IDS = 16
+"""Of a prompt: enough to see whether it ends by opening a part for thoughts."""
 
 
 @asynccontextmanager
@@ -60,12 +66,14 @@ async def open_engine_backend(
     progress: Progress = silent,
     config: EngineConfig | None = None,
     today: date | None = None,
+    tool_format: str | None = None,
 ) -> AsyncGenerator[EngineBackend]:
     """Load a model and run its engine for as long as the context lasts.
 
     model: a directory, a Hugging Face id, or None for the default model, fetched at first use.
     config: the engine's settings; EngineConfig() if None.
     today: what chat templates that print a date print, for as long; None is this machine's date.
+    tool_format: how the model writes tool calls; None is what its chat template speaks.
     Raises EngineError when the model cannot be had or loaded; frees all memory at exit.
     """
 
@@ -80,16 +88,24 @@ async def open_engine_backend(
 
     directory, tokenizer, template = await anyio.to_thread.run_sync(load_text)
     async with engine_for(directory, vocab_size=tokenizer.vocab_size, config=config) as engine:
-        yield EngineBackend(engine, tokenizer, template)
+        yield EngineBackend(engine, tokenizer, template, tool_format)
 
 
 class EngineBackend:
     """Conversations on one engine. Compiled constraints are kept by the content of their schema."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        tool_format: str | None = None,
+    ) -> None:
+        """tool_format: see `open_engine_backend`. Raises EngineError EN321."""
         self.engine = engine
         self.tokenizer = tokenizer
         self.template = template
+        self.speech = ToolSpeech(template, tool_format)
         self._vocabulary: Vocabulary | None = None
         self._compiled: dict[str, CompiledConstraint] = {}
 
@@ -128,7 +144,7 @@ class EngineBackend:
             )
         messages = () if system is None else (Message("system", system),)
         sequence = self.engine.open(namespace=namespace)
-        return EngineConversation(self, sequence, _History(messages, num_seen=0))
+        return EngineConversation(self, sequence, History(messages))
 
     def statistics(self) -> BackendStatistics:
         """As of the engine's last step."""
@@ -144,12 +160,34 @@ class EngineBackend:
             pages_peak=statistics.kv.pages_peak_held,
         )
 
-    async def constraint(self, request: GenerateRequest) -> TokenConstraint | None:
+    async def tools(self, request: GenerateRequest, rest: list[int]) -> CompiledTools | None:
+        """What the answer may call, compiled; None without tools, or for an answer of a form.
+
+        rest: the last ids of the prompt. Raises WorkflowError WF421.
+        """
+        offer = request.offer
+        if offer is None or _has_form(request):
+            return None
+        end = self.tokenizer.decode(rest[-_NUM_LAST_IDS:], skip_special=False)
+        reasoning = self.speech.reasoning(end)
+
+        def compile_offer() -> CompiledTools:
+            return self.speech.compile(offer, reasoning, self._get_vocabulary())
+
+        return await anyio.to_thread.run_sync(compile_offer)
+
+    async def constraint(
+        self, request: GenerateRequest, tools: CompiledTools | None = None
+    ) -> TokenConstraint | None:
         """A fresh constraint for one generation; compiled in a worker thread at first use.
 
         Raises WorkflowError when a constraint cannot be used, or does not allow the prefill.
         """
-        if request.json_schema is None and request.choice is None and request.regex is None:
+        if tools is not None:
+            started = tools.constraint.start()
+            self._go_on(started, request)
+            return started
+        if not _has_form(request):
             return None
         key = json.dumps([request.json_schema, request.choice, request.regex])
         compiled = self._compiled.get(key)
@@ -186,37 +224,23 @@ class EngineBackend:
                     help="run it from that step again: flowforge rerun RUN --from STEP",
                 )
 
-    def _compile(self, request: GenerateRequest) -> CompiledConstraint:
+    def _get_vocabulary(self) -> Vocabulary:
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(
                 self.tokenizer.tokenizer_json,
                 eos_ids=self.tokenizer.eos_ids,
                 vocab_size=self.engine.vocab_size,
             )
+        return self._vocabulary
+
+    def _compile(self, request: GenerateRequest) -> CompiledConstraint:
+        vocabulary = self._get_vocabulary()
         if request.choice is not None:
-            return compile_choice(request.choice, self._vocabulary)
+            return compile_choice(request.choice, vocabulary)
         if request.regex is not None:
-            return compile_regex(request.regex, self._vocabulary)
+            return compile_regex(request.regex, vocabulary)
         assert request.json_schema is not None
-        return compile_json_schema(request.json_schema, self._vocabulary)
-
-
-@dataclass(frozen=True, slots=True)
-class _History:
-    """messages: all turns so far. num_seen: how many of the first are in the sequence as tokens."""
-
-    messages: tuple[Message, ...]
-    num_seen: int
-
-    def with_user(self, text: str) -> _History:
-        return _History((*self.messages, Message("user", text)), self.num_seen)
-
-    def with_example(self, text: str) -> _History:
-        return _History((*self.messages, Message("assistant", text)), self.num_seen)
-
-    def with_assistant(self, text: str) -> _History:
-        messages = (*self.messages, Message("assistant", text))
-        return _History(messages, len(messages))
+        return compile_json_schema(request.json_schema, vocabulary)
 
 
 class EngineConversation:
@@ -226,7 +250,7 @@ class EngineConversation:
     as messages and become tokens when the model is asked, in the template's own scaffolding.
     """
 
-    def __init__(self, backend: EngineBackend, sequence: EngineSequence, history: _History) -> None:
+    def __init__(self, backend: EngineBackend, sequence: EngineSequence, history: History) -> None:
         self._backend = backend
         self._sequence = sequence
         self._history = history
@@ -234,15 +258,22 @@ class EngineConversation:
 
     def add_user(self, text: str) -> None:
         """See `Conversation.add_user`."""
-        self._history = self._history.with_user(text)
+        self._history = self._history.with_message(Message("user", text))
 
     def add_assistant(self, text: str) -> None:
         """See `Conversation.add_assistant`."""
-        self._history = self._history.with_example(text)
+        self._history = self._history.with_message(Message("assistant", text))
 
-    def add_written(self, written: GenerationDone, prefill: str) -> None:
+    def add_results(self, results: Sequence[JsonValue]) -> None:
+        """See `Conversation.add_results`."""
+        self._history = self._backend.speech.add_results(self._history, results)
+
+    def add_written(
+        self, written: GenerationDone, prefill: str, offer: ToolOffer | None = None
+    ) -> None:
         """See `Conversation.add_written`."""
-        self._sequence.append(self._rest_of_prompt())
+        history = self._introduced(offer)
+        self._sequence.append(self._rest_of_prompt(history))
         self._sequence.append(self._backend.tokenizer.encode(prefill))
         num_tokens = len(self._sequence.tokens)
         if written.output_ids is None or num_tokens != written.usage.prompt_tokens:
@@ -253,7 +284,7 @@ class EngineConversation:
                 help="resume with the model that the run began with, or run it again",
             )
         self._sequence.append(written.output_ids)
-        self._history = self._history.with_assistant(written.text)
+        self._history = history.with_written(written.text, written.calls)
 
     async def fork(self) -> EngineConversation:
         """See `Conversation.fork`."""
@@ -269,24 +300,30 @@ class EngineConversation:
         """See `Conversation.generate`."""
         started_at = time.monotonic()
         self._cut = None
-        constraint = await self._backend.constraint(request)
+        history = self._introduced(request.offer)
+        rest = self._rest_of_prompt(history)
+        tools = await self._backend.tools(request, rest)
+        constraint = await self._backend.constraint(request, tools)
         before = len(self._sequence.tokens)
-        self._sequence.append(self._rest_of_prompt())
+        self._sequence.append(rest)
         self._sequence.append(self._backend.tokenizer.encode(request.prefill))
         prompt_len = len(self._sequence.tokens)
-        detokenizer = IncrementalDetokenizer(self._backend.tokenizer, request.sampling.stop)
+        reader = AnswerReader(
+            self._backend.tokenizer,
+            prefill=request.prefill,
+            stop=request.sampling.stop,
+            tools=tools,
+        )
         finished: GenerationFinished | None = None
         is_whole = False
-        text = request.prefill
         try:
-            if text:
-                yield TextDelta(text, 0)
+            if request.prefill:
+                yield TextDelta(request.prefill, 0)
             if request.written:
-                piece = detokenizer.push(request.written)
-                text += piece
                 self._sequence.append(request.written)
+                piece = reader.push(request.written)
                 yield TextDelta(piece, len(request.written), request.written)
-            finished = self._end_of_written(request, constraint, detokenizer)
+            finished = self._end_of_written(request, constraint, reader)
             if finished is None:
                 updates = self._sequence.generate(self._engine_request(request, constraint))
                 async with aclosing(updates):
@@ -294,13 +331,11 @@ class EngineConversation:
                         if isinstance(update, GenerationFinished):
                             finished = update
                             continue
-                        piece = detokenizer.push(update.token_ids)
-                        text += piece
+                        piece = reader.push(update.token_ids)
                         yield TextDelta(piece, len(update.token_ids), update.token_ids)
-            rest = detokenizer.finish()
-            if rest:
-                text += rest
-                yield TextDelta(rest, 0)
+            last = reader.finish()
+            if last:
+                yield TextDelta(last, 0)
             is_whole = True
         finally:
             if not is_whole:
@@ -308,24 +343,29 @@ class EngineConversation:
                 self._cut = self._cut_of(finished, num_given, time.monotonic() - started_at)
                 self._sequence.truncate(before)
         assert finished is not None, "a generation ends with its usage or an error"
-        if detokenizer.stopped:
-            self._sequence.truncate(prompt_len + detokenizer.num_tokens)
-        self._history = self._history.with_assistant(text)
-        done = self._done(text, finished, prompt_len, time.monotonic() - started_at)
+        if reader.is_stopped:
+            self._sequence.truncate(prompt_len + reader.num_tokens)
+        self._history = history.with_written(reader.text, reader.calls)
+        done = self._done(reader, finished, prompt_len, time.monotonic() - started_at)
         yield _with_restored(done, len(request.written))
+
+    def _introduced(self, offer: ToolOffer | None) -> History:
+        """The history, in which the model has been told of the tools."""
+        history = self._history
+        return history if offer is None else self._backend.speech.introduce(history, offer)
 
     def _end_of_written(
         self,
         request: GenerateRequest,
         constraint: TokenConstraint | None,
-        detokenizer: IncrementalDetokenizer,
+        reader: AnswerReader,
     ) -> GenerationFinished | None:
         """The end of a generation that had come to it before it was cut; None when it goes on."""
         written, max_tokens = request.written, request.sampling.max_tokens
         if not written:
             return None
         is_stopped = (
-            detokenizer.stopped
+            reader.is_stopped
             or written[-1] in self._backend.tokenizer.eos_ids
             or (constraint is not None and constraint.is_complete)
         )
@@ -346,7 +386,7 @@ class EngineConversation:
         end = self._end_of_turn()
         continuations = [self._backend.tokenizer.encode(text) + end for text in request.texts]
         try:
-            self._sequence.append(self._rest_of_prompt())
+            self._sequence.append(self._rest_of_prompt(self._history))
             scored = await score_continuations(self._sequence, continuations)
             prompt_ids = tuple(self._sequence.tokens)
         finally:
@@ -388,13 +428,15 @@ class EngineConversation:
             request.priority,
         )
 
-    def _rest_of_prompt(self) -> list[int]:
+    def _rest_of_prompt(self, history: History) -> list[int]:
         """The ids between what the sequence has and where the model goes on."""
-        template, history = self._backend.template, self._history
+        template = self._backend.template
         if history.num_seen == 0:
-            return template.render(history.messages)
-        seen, waiting = history.messages[: history.num_seen], history.messages[history.num_seen :]
-        return template.continuation(seen, waiting, last_token=self._sequence.tokens[-1])
+            return template.render(history.messages, history.tools)
+        last_token = self._sequence.tokens[-1]
+        return template.continuation(
+            history.seen, history.waiting, history.tools, last_token=last_token
+        )
 
     def _cut_of(
         self, finished: GenerationFinished | None, prompt_len: int, total_s: float
@@ -414,17 +456,24 @@ class EngineConversation:
         )
 
     def _done(
-        self, text: str, finished: GenerationFinished, prompt_len: int, total_s: float
+        self, reader: AnswerReader, finished: GenerationFinished, prompt_len: int, total_s: float
     ) -> GenerationDone:
         tokens, usage = self._sequence.tokens, finished.usage
         return GenerationDone(
-            text=text,
+            text=reader.text,
             finish_reason=finished.reason,
             usage=_usage_of(usage, total_s),
             prompt_ids=tuple(tokens[:prompt_len]),
             output_ids=tuple(tokens[prompt_len:]),
             num_written=usage.written_output_tokens,
+            calls=reader.calls,
+            cuts_call=reader.cuts_call,
         )
+
+
+def _has_form(request: GenerateRequest) -> bool:
+    forms = (request.json_schema, request.choice, request.regex)
+    return any(form is not None for form in forms)
 
 
 def _usage_of(usage: GenerationUsage, total_s: float) -> Usage:

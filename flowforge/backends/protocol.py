@@ -204,10 +204,13 @@ class Conversation(Protocol):
         """
         ...
 
-    def add_written(self, written: GenerationDone, request: GenerateRequest) -> None:
+    def add_written(
+        self, written: GenerationDone, prefill: str, offer: ToolOffer | None = None
+    ) -> None:
         """Append the turn that a model wrote in an earlier process, as `generate` left it.
 
-        written: with its output_ids, where this backend knows tokens. request: what it answered.
+        written: with its output_ids, where this backend knows tokens. prefill, offer: of its
+        request.
         Computes nothing yet. Raises EngineError EN707 when the prompt has other tokens than it had.
         """
         ...

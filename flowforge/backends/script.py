@@ -37,7 +37,14 @@ from flowforge.language.token_meter import WordMeter
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from flowforge.backends.protocol import FinishReason, GenerateRequest, ScoreRequest
+    from flowforge.backends.protocol import (
+        FinishReason,
+        GenerateRequest,
+        JsonValue,
+        ScoreRequest,
+        ToolOffer,
+    )
+    from flowforge.grammars.tool_formats import ToolCall
     from flowforge.language.token_meter import TokenMeter
 
 _TOKEN = re.compile(r"\S+\s*|\s+")
@@ -49,13 +56,14 @@ _UNLIKELY = -100.0
 class ScriptedAnswer:
     """One answer. gate: waited for before the first token. error: raised in place of the end.
 
-    finish_reason: "length" to play a cut-off answer.
+    finish_reason: "length" to play a cut-off answer. calls: tools that are called, beside the text.
     """
 
     text: str = ""
     finish_reason: FinishReason = "stop"
     error: Exception | None = None
     gate: anyio.Event | None = None
+    calls: tuple[ToolCall, ...] = ()
 
 
 Answer: TypeAlias = "str | ScriptedAnswer | Sequence[str | ScriptedAnswer]"
@@ -206,10 +214,17 @@ class _Desk:
 class _ScriptConversation:
     """A list of turns; forking copies it."""
 
-    def __init__(self, desk: _Desk, turns: tuple[tuple[str, str], ...], model: str | None) -> None:
+    def __init__(
+        self,
+        desk: _Desk,
+        turns: tuple[tuple[str, str], ...],
+        model: str | None,
+        known: frozenset[str] = frozenset(),
+    ) -> None:
         self._desk = desk
         self._turns = turns
         self._model = model
+        self._known = known
         self._is_open = True
         self._cut: GenerationCut | None = None
         desk.take_in()
@@ -222,12 +237,21 @@ class _ScriptConversation:
         self._require_open()
         self._turns = (*self._turns, ("assistant", text))
 
-    def add_written(self, written: GenerationDone, prefill: str) -> None:
-        self.add_assistant(written.text)
+    def add_results(self, results: Sequence[JsonValue]) -> None:
+        self._require_open()
+        told = (("tool", json.dumps(result, ensure_ascii=False)) for result in results)
+        self._turns = (*self._turns, *told)
+
+    def add_written(
+        self, written: GenerationDone, prefill: str, offer: ToolOffer | None = None
+    ) -> None:
+        self._introduce(offer)
+        self._turns = (*self._turns, ("assistant", _said(written.text, written.calls)))
 
     async def generate(
         self, request: GenerateRequest
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
+        self._introduce(request.offer)
         answer, prompt_ids = self._ask(request)
         prompt_ids += self._desk.token_ids(request.prefill)
         tokens = _TOKEN.findall(answer.text)
@@ -254,10 +278,28 @@ class _ScriptConversation:
             usage = self._desk.account(prompt_ids, output_ids, num_restored)
             self._cut = None if is_whole else GenerationCut(usage, prompt_ids, output_ids)
         text = request.prefill + answer.text
-        self._turns = (*self._turns, ("assistant", text))
+        self._turns = (*self._turns, ("assistant", _said(text, answer.calls)))
         yield GenerationDone(
-            text, answer.finish_reason, usage, prompt_ids, output_ids, num_restored=num_restored
+            text,
+            answer.finish_reason,
+            usage,
+            prompt_ids,
+            output_ids,
+            num_restored=num_restored,
+            calls=answer.calls,
+            cuts_call=answer.finish_reason == "length" and bool(answer.calls),
         )
+
+    def _introduce(self, offer: ToolOffer | None) -> None:
+        """Say which tools there are, once, before what is said next."""
+        new = [tool.name for tool in offer.tools if tool.name not in self._known] if offer else []
+        if not new:
+            return
+        self._known |= set(new)
+        written = (i for i, (role, _) in enumerate(self._turns, 1) if role == "assistant")
+        place = max(written, default=0)
+        told = ("tools", ", ".join(new))
+        self._turns = (*self._turns[:place], told, *self._turns[place:])
 
     def take_cut(self) -> GenerationCut | None:
         cut, self._cut = self._cut, None
@@ -292,7 +334,7 @@ class _ScriptConversation:
     async def fork(self) -> Conversation:
         self._require_open()
         await anyio.lowlevel.checkpoint()
-        return _ScriptConversation(self._desk, self._turns, self._model)
+        return _ScriptConversation(self._desk, self._turns, self._model, self._known)
 
     async def close(self) -> None:
         if self._is_open:
@@ -303,6 +345,12 @@ class _ScriptConversation:
     def _require_open(self) -> None:
         if not self._is_open:
             raise InternalError("IN510", "a closed conversation was used")
+
+
+def _said(text: str, calls: tuple[ToolCall, ...]) -> str:
+    """What an assistant's turn shows of a text and the calls beside it."""
+    written = (f"{call.name}({json.dumps(dict(call.arguments))})" for call in calls)
+    return " ".join((text, *written) if text else written)
 
 
 def _logprobs(answer: str, request: ScoreRequest) -> list[tuple[str, float]]:

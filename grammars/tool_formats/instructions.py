@@ -45,5 +45,4 @@ def describe_tools(tools: Sequence[ToolDefinition], format: ToolFormat) -> str:
 
 def describe_result(name: str, result: str) -> str:
     """What a user text says about one result, which is a JSON text."""
-    head = json.dumps({"name": name}, ensure_ascii=False)[:-1]
-    return f'<tool_response>\n{head}, "content": {result}}}\n</tool_response>'
+    return f"Result of {name}: {result}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from flowforge.backends.protocol import (
         Backend,
@@ -14,9 +14,11 @@ if TYPE_CHECKING:
         GenerateRequest,
         GenerationCut,
         GenerationDone,
+        JsonValue,
         ScoreRequest,
         ScoringDone,
         TextDelta,
+        ToolOffer,
     )
     from flowforge.language.token_meter import TokenMeter
 
@@ -37,8 +39,13 @@ class PassingConversation:
     def add_assistant(self, text: str) -> None:
         self.inner.add_assistant(text)
 
-    def add_written(self, written: GenerationDone, prefill: str) -> None:
-        self.inner.add_written(written, prefill)
+    def add_results(self, results: Sequence[JsonValue]) -> None:
+        self.inner.add_results(results)
+
+    def add_written(
+        self, written: GenerationDone, prefill: str, offer: ToolOffer | None = None
+    ) -> None:
+        self.inner.add_written(written, prefill, offer)
 
     def generate(
         self, request: GenerateRequest

@@ -381,6 +381,4 @@ def test_tools_are_described_with_a_call_in_the_format() -> None:
 
     assert '{"name": "weather", "description": "Look up the weather.", "parameters": ' in told
     assert '<tool_call>\n{"name": "tool_name", "arguments": ' in told
-    assert describe_result("clock", '"12:00"') == (
-        '<tool_response>\n{"name": "clock", "content": "12:00"}\n</tool_response>'
-    )
+    assert describe_result("clock", '"12:00"') == 'Result of clock: "12:00"'

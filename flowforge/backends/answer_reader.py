@@ -1,0 +1,82 @@
+"""The text of one answer, and the calls in it, read from its tokens as they come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowforge.engine.text.detokenizer import IncrementalDetokenizer
+from flowforge.grammars.tool_formats import ContentText
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flowforge.engine.text.tokenizer import Tokenizer
+    from flowforge.grammars.tool_formats import CompiledTools, Piece, ToolCall
+
+
+class AnswerReader:
+    """Reads one answer. text: what is certain of it so far; of an answer with tools, its free text.
+
+    prefill: how the text begins, which no token says. tools: what the answer may call.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        prefill: str = "",
+        stop: tuple[str, ...] = (),
+        tools: CompiledTools | None = None,
+    ) -> None:
+        self.text = prefill
+        self._parser = None if tools is None else tools.parser()
+        shown: frozenset[int] = frozenset()
+        if tools is not None:
+            # A format's marks may be control tokens, and it is read by its marks.
+            vocabulary = tools.constraint.vocabulary
+            shown = frozenset(vocabulary.control_ids.values()) - vocabulary.eos_ids
+        self._detokenizer = IncrementalDetokenizer(tokenizer, stop, shown_ids=shown)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop string ended the text."""
+        return self._detokenizer.stopped
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens read, up to and with the one that completed a stop string."""
+        return self._detokenizer.num_tokens
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls that are whole."""
+        return () if self._parser is None else self._parser.answer.calls
+
+    @property
+    def cuts_call(self) -> bool:
+        """Whether the answer, which has ended, ended within a call or before one that it owes."""
+        return self._parser is not None and not self._parser.answer.is_whole
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        """Take tokens in; the text that became certain by them."""
+        return self._take(self._detokenizer.push(token_ids))
+
+    def finish(self) -> str:
+        """No more tokens come; what was held back of the text."""
+        rest = self._take(self._detokenizer.finish())
+        if self._parser is None:
+            return rest
+        return rest + self._keep(_content_of(self._parser.finish()))
+
+    def _take(self, text: str) -> str:
+        if self._parser is None:
+            return self._keep(text)
+        return self._keep(_content_of(self._parser.push(text)))
+
+    def _keep(self, text: str) -> str:
+        self.text += text
+        return text
+
+
+def _content_of(pieces: list[Piece]) -> str:
+    return "".join(piece.text for piece in pieces if isinstance(piece, ContentText))
