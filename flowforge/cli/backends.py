@@ -16,6 +16,7 @@ from flowforge.errors import WorkflowError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from datetime import date
 
     from flowforge.backends.protocol import Backend
     from flowforge.backends.script import Answer
@@ -31,8 +32,13 @@ async def open_backend(
     model: str | None,
     progress: DownloadProgress,
     config: EngineConfig | None = None,
+    today: date | None = None,
 ) -> AsyncGenerator[Backend]:
-    """The backend of `--backend` and `--model`. Raises WorkflowError WF524, WF525, EngineError."""
+    """The backend of `--backend` and `--model`.
+
+    today: what chat templates that print a date print; None is this day. Raises WorkflowError
+    WF524, WF525, EngineError.
+    """
     if spec.startswith(_SCRIPT):
         from flowforge.backends.script import ScriptBackend
 
@@ -40,7 +46,7 @@ async def open_backend(
     elif spec == "engine":
         from flowforge.backends.engines import open_engines
 
-        async with open_engines(model, progress=progress, config=config) as backend:
+        async with open_engines(model, progress=progress, config=config, today=today) as backend:
             # The bar must be gone before the live view takes the same lines.
             progress.close()
             yield backend

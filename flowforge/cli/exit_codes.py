@@ -5,7 +5,7 @@
      exceed --max-prefill
 2    wrong usage, or inputs that do not fit the workflow
 3    the workflow file has errors (with --strict: or warnings)
-4    the model or the engine could not do its work
+4    the model, the engine or the journal could not do its work
 5    a fault in FlowForge
 130  interrupted (Ctrl-C)
 141  whoever read the output went away

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from flowforge.cli.texts import finished_text
 from flowforge.runtime.events import (
+    RunResumed,
     StepAsked,
     StepCancelled,
     StepCaught,
@@ -127,5 +128,7 @@ def step_line(event: Event) -> str | None:
             return f"{path}: failed and caught, {message} [{code}]"
         case StepAsked(path, prompt):
             return f"{path}: asks, {prompt}"
+        case RunResumed(num_kept):
+            return f"going on; {num_kept:,} result{'' if num_kept == 1 else 's'} kept"
         case _:
             return None

@@ -12,9 +12,15 @@ import click
 from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
+from flowforge.cli.journals import journal_option, open_journal
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from flowforge.cli.session import SessionOptions
+    from flowforge.cli.workflows import Launch
+    from flowforge.journal.journal import Journal
+    from flowforge.runtime.run_journal import RunJournal
 
 _AT_LEAST_ONE = click.IntRange(min=1)
 
@@ -64,6 +70,8 @@ _AT_LEAST_ONE = click.IntRange(min=1)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a JSON line on stdout.")
 @click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress and no accounting.")
+@journal_option
+@click.option("--no-journal", is_flag=True, help="Leave nothing that could be resumed or shown.")
 @options.traceback
 @click.option("--backend", default="engine", hidden=True)
 @guarded
@@ -81,12 +89,15 @@ def run(
     num_pages: int | None,
     as_json: bool,
     is_quiet: bool,
+    journal_path: Path | None,
+    no_journal: bool,
     traceback: bool,
     backend: str,
 ) -> ExitCode:
     """Run a workflow file, or NAME, a flow of a Python file.
 
-    The result goes to stdout, progress and accounting to stderr.
+    The result goes to stdout, progress and accounting to stderr. The run is written down as it
+    goes: 'flowforge resume' goes on with it, whatever ended it.
     """
     from flowforge.cli.answers import read_answers
     from flowforge.cli.inputs import read_inputs
@@ -102,22 +113,38 @@ def run(
     )
     given = read_inputs(inputs, inputs_file)
     answers = read_answers(answers_file)
+    launch: Launch
     if file.endswith(".py") or ".py:" in file:
         from flowforge.cli.workflows import flow_to_begin
 
-        begin = flow_to_begin(file, given, seed)
+        launch = flow_to_begin(file, given, seed)
     else:
         from flowforge.cli.workflows import program_to_begin
 
         found = program_to_begin(file, given, answers, seed, as_json=as_json, is_quiet=is_quiet)
         if found is None:
             return ExitCode.WORKFLOW
-        begin, model_of_file = found
-        model = model_of_file if model is None else model
+        launch = found
+        model = launch.model if model is None else model
 
     from flowforge.cli.session import Session, SessionOptions
 
     session = SessionOptions(
         backend, model, answers, as_json=as_json, is_quiet=is_quiet, engine=engine
     )
-    return Session(begin, session).run()
+    if no_journal or not launch.is_durable:
+        return Session(launch, session).run()
+    with open_journal(journal_path) as journal:
+        return Session(launch, session, lambda: _new_run(journal, launch, session)).run()
+
+
+def _new_run(journal: Journal, launch: Launch, session: SessionOptions) -> RunJournal:
+    import time
+
+    from flowforge.cli.journals import begun_run
+    from flowforge.journal.names import new_run_id
+    from flowforge.journal.writer import JournalWriter
+    from flowforge.runtime.run_journal import RunJournal
+
+    begun = begun_run(launch, session, time.time())
+    return RunJournal.begin(JournalWriter(journal), new_run_id(), begun)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,23 +19,28 @@ from flowforge.cli.failures import print_json_line, report_run_failure
 from flowforge.cli.progress import NoProgress, Progress, choose_progress
 from flowforge.cli.texts import accounting_line, outputs_text
 from flowforge.runtime.event_json import event_as_json
-from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished
+from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
 from flowforge.runtime.run import RunFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from datetime import date
 
-    from flowforge.cli.workflows import Begin
+    from flowforge.cli.workflows import Launch
     from flowforge.engine.config import EngineConfig
     from flowforge.runtime.events import Event, Fact
     from flowforge.runtime.handle import RunHandle
+    from flowforge.runtime.run_journal import RunJournal
 
 _FRAME_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What the command line said about how to run and what to show."""
+    """What the command line said about how to run and what to show.
+
+    today: the day that chat templates print; None is this day.
+    """
 
     backend: str
     model: str | None
@@ -42,13 +48,22 @@ class SessionOptions:
     as_json: bool
     is_quiet: bool
     engine: EngineConfig | None = None
+    today: date | None = None
 
 
 class Session:
     """Runs a workflow once; the first signal cancels the run, the second ends the process."""
 
-    def __init__(self, begin: Begin, options: SessionOptions) -> None:
-        self._begin = begin
+    def __init__(
+        self,
+        launch: Launch,
+        options: SessionOptions,
+        enter_journal: Callable[[], RunJournal] | None = None,
+    ) -> None:
+        """enter_journal: takes the run's place in its journal once its model is there."""
+        self._launch = launch
+        self._enter_journal = enter_journal
+        self._run_id: str | None = None
         self._options = options
         self._progress: Progress = (
             NoProgress() if options.as_json else choose_progress(is_quiet=options.is_quiet)
@@ -84,13 +99,23 @@ class Session:
     async def _execute(self) -> ExitCode:
         options = self._options
         with DownloadProgress(is_quiet=options.is_quiet or options.as_json) as download:
-            async with (
-                open_backend(options.backend, options.model, download, options.engine) as backend,
-                self._begin(backend, asker_for(options.answers, self._progress)) as run,
-            ):
-                self._run = run
-                terminal = await self._follow(run)
-                return await self._conclude(run, terminal)
+            async with open_backend(
+                options.backend, options.model, download, options.engine, options.today
+            ) as backend:
+                journal = None if self._enter_journal is None else self._enter_journal()
+                asker = asker_for(options.answers, self._progress)
+                with journal or nullcontext():
+                    if journal is not None:
+                        self._tell_run(journal.run_id)
+                    async with self._launch.begin(backend, asker, journal) as run:
+                        self._run = run
+                        terminal = await self._follow(run)
+                        return await self._conclude(run, terminal)
+
+    def _tell_run(self, run_id: str) -> None:
+        self._run_id = run_id
+        if not self._options.as_json:
+            self._say(f"run {run_id}")
 
     async def _follow(self, run: RunHandle[object]) -> Fact:
         """Show every event; returns the terminal fact."""
@@ -98,7 +123,9 @@ class Session:
         with self._progress:
             async for event in run.events():
                 if self._options.as_json:
-                    print_json_line(event_as_json(event))
+                    named = {} if self._run_id is None else {"run_id": self._run_id}
+                    is_first = isinstance(event.fact, RunStarted)
+                    print_json_line({**event_as_json(event), **(named if is_first else {})})
                 self._progress.show(event)
         assert event is not None
         return event.fact
@@ -120,6 +147,8 @@ class Session:
         assert isinstance(terminal, RunFinished | RunFailed | RunCancelled)
         if not self._options.as_json:
             self._say(accounting_line(terminal.accounting))
+            if self._run_id is not None and not isinstance(terminal, RunFinished):
+                self._say(f"to go on with it: flowforge resume {self._run_id}")
         return code
 
     async def _draw_frames(self) -> None:

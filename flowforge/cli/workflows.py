@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from flowforge.runtime.seeds import drawn_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from flowforge.backends.protocol import Backend
-    from flowforge.language.program import JsonValue
+    from flowforge.journal.records import RunBegun
+    from flowforge.language.program import JsonValue, Program
     from flowforge.runtime.handle import RunHandle
     from flowforge.runtime.people import Asker
+    from flowforge.runtime.run_journal import RunJournal
 
-    Begin: TypeAlias = Callable[[Backend, Asker], AbstractAsyncContextManager[RunHandle[object]]]
+    Begin: TypeAlias = Callable[
+        [Backend, Asker, RunJournal | None], AbstractAsyncContextManager[RunHandle[object]]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A workflow and its inputs, ready to begin.
+
+    target: what names the workflow, absolute. definitions: see `runtime.definitions`. model: which
+    the workflow names. is_durable: whether it can be written down and gone on with.
+    """
+
+    begin: Begin
+    workflow: str
+    target: str
+    inputs: Mapping[str, JsonValue]
+    seed: int
+    definitions: Mapping[str, str]
+    model: str | None = None
+    is_durable: bool = True
 
 
 def program_to_begin(
@@ -25,10 +51,8 @@ def program_to_begin(
     *,
     as_json: bool,
     is_quiet: bool,
-) -> tuple[Begin, str | None] | None:
-    """The program of a workflow file and the model that it names, if it names one.
-
-    None when it has errors, which are told then.
+) -> Launch | None:
+    """The program of a workflow file; None when it has errors, which are told then.
 
     Raises WorkflowError WF3xx for inputs that do not fit, WF530 for a question that is sure to
     come and that nobody can answer.
@@ -37,7 +61,6 @@ def program_to_begin(
     from flowforge.cli.diagnostics import print_diagnostics, print_workflow_errors
     from flowforge.language.inputs import resolve_inputs
     from flowforge.runtime.checking import load_file
-    from flowforge.runtime.run import start
 
     loaded = load_file(file)
     program = loaded.program
@@ -48,16 +71,52 @@ def program_to_begin(
         print_diagnostics(loaded.diagnostics, sys.stderr)
     values = resolve_inputs(program, given)
     require_answers(program, answers)
-    return (
-        lambda backend, asker: start(program, values, backend, seed=seed, asker=asker)
-    ), program.model
+    return _launch(program, values, drawn_seed() if seed is None else seed)
 
 
-def flow_to_begin(target: str, given: Mapping[str, JsonValue], seed: int | None) -> Begin:
+def launch_of(begun: RunBegun, *, as_json: bool) -> Launch | None:
+    """The workflow of a run, as it is now; None when it has errors, which are told then."""
+    from flowforge.cli.diagnostics import print_workflow_errors
+    from flowforge.runtime.checking import load_file
+
+    loaded = load_file(begun.target)
+    if loaded.program is None:
+        print_workflow_errors(loaded.diagnostics, as_json=as_json)
+        return None
+    return _launch(loaded.program, begun.inputs, begun.seed)
+
+
+def _launch(program: Program, values: Mapping[str, JsonValue], seed: int) -> Launch:
+    from flowforge.runtime.definitions import definitions_of
+    from flowforge.runtime.run import start
+
+    return Launch(
+        lambda backend, asker, journal: start(
+            program, values, backend, seed=seed, asker=asker, journal=journal
+        ),
+        program.name,
+        str(Path(program.file).absolute()),
+        values,
+        seed,
+        definitions_of(program),
+        program.model,
+    )
+
+
+def flow_to_begin(target: str, given: Mapping[str, JsonValue], seed: int | None) -> Launch:
     """The flow that `FILE.py:NAME` names. Raises WorkflowError WF614, WF3xx."""
     from flowforge.flows.execution import start_flow
     from flowforge.flows.loading import load_flow
 
     flow = load_flow(target)
     values = flow.resolve_inputs(given)
-    return lambda backend, asker: start_flow(flow, values, backend, seed=seed, asker=asker)
+    run_seed = drawn_seed() if seed is None else seed
+    return Launch(
+        lambda backend, asker, _: start_flow(flow, values, backend, seed=run_seed, asker=asker),
+        flow.name,
+        target,
+        {},
+        run_seed,
+        {},
+        is_durable=False,
+    )

@@ -161,6 +161,11 @@ ROOM_CODES: Mapping[str, str] = {
     "WF613": "a tool is called with arguments that it does not have",
     "WF614": "a flow that cannot be loaded",
     "WF615": "a blocking run inside a running event loop",
+    # Runs of a journal.
+    "WF701": "a journal has no run of that name, or more than one",
+    "WF702": "a completed step of a run was changed, or is asked with other things than it was",
+    "WF703": "a call may have done its work before its run was cut, and nobody says so",
+    "WF704": "a run that is done cannot go on",
     # Tools.
     "TL101": "a tool that cannot be loaded",
     "TL102": "a function that cannot be a tool",
@@ -212,6 +217,14 @@ ROOM_CODES: Mapping[str, str] = {
     "EN306": "an empty stop string",
     "EN307": "messages that a chat cannot hold",
     "EN311": "a vocabulary that cannot be constrained",
+    # Journals.
+    "EN701": "a journal is locked by another process for too long",
+    "EN702": "a journal cannot grow: its disk is full",
+    "EN703": "a journal is damaged, or a file is no journal",
+    "EN704": "a journal cannot be opened, read or written",
+    "EN705": "a journal of a newer FlowForge",
+    "EN706": "a run is going on in another process",
+    "EN707": "what a model had written cannot be gone on with",
     "EN321": "a tool format that is not known",
     # Faults of FlowForge; please report them.
     "IN001": "an exception that nobody expected",
@@ -228,5 +241,8 @@ ROOM_CODES: Mapping[str, str] = {
     "IN507": "a backend ended a generation without its result",
     "IN508": "an exception that nobody expected inside a run",
     "IN510": "a closed conversation was used",
+    "IN511": "a program holds something that has no hash",
+    "IN512": "a work of a journal has no end",
+    "IN513": "a journal lacks a conversation that it should have",
     "IN601": "a turn was read before it was written",
 }

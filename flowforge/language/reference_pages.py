@@ -62,10 +62,12 @@ _FAMILIES = (
     ("WF4", "Values and answers met while running"),
     ("WF5", "Runs and the command line"),
     ("WF6", "Flows in Python"),
+    ("WF7", "Runs of a journal"),
     ("TL", "Tools"),
     ("EN1", "Models"),
     ("EN2", "The engine"),
     ("EN3", "Tokens and chat templates"),
+    ("EN7", "Journals"),
     ("IN", "Faults of FlowForge"),
 )
 

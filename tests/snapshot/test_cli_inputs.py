@@ -162,8 +162,8 @@ def test_reading_an_input_where_none_is_declared_says_how_to_declare_it(tmp_path
 def test_engine_options_reach_the_engine(workflow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[EngineConfig | None] = []
 
-    def open_engines(model: str | None, *, progress: object, config: EngineConfig) -> None:
-        del model, progress
+    def open_engines(model: str | None, *, config: EngineConfig, **others: object) -> None:
+        del model, others
         seen.append(config)
         raise EngineError("EN110", "far enough")
 

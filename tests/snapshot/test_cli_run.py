@@ -22,6 +22,7 @@ ANSWERS = {
     "report": "All of it matters.",
 }
 PROGRESS = """\
+run N
 angles: started
 angles: done, 3 tokens
 explore: started
@@ -58,7 +59,7 @@ def test_the_result_goes_to_stdout_and_all_else_to_stderr(script: str) -> None:
 
     assert 0 == result.exit_code
     assert "All of it matters.\n" == result.stdout
-    accounting = re.compile(r"(prefilled |\(|reused )\d+|[\d.]+(?= s$)", re.MULTILINE)
+    accounting = re.compile(r"(^run |prefilled |\(|reused )[\w-]+|[\d.]+(?= s$)", re.MULTILINE)
     shown = accounting.sub(lambda match: f"{match[1] or ''}N", result.stderr)
     assert PROGRESS == shown
 

@@ -1,0 +1,112 @@
+"""Journals as commands use them: which file, which run, and what a run is resumed with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from flowforge.errors import WorkflowError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowforge.cli.session import SessionOptions
+    from flowforge.cli.workflows import Launch
+    from flowforge.journal.journal import Journal
+    from flowforge.journal.records import RunBegun, RunRow, RunSummary
+    from flowforge.language.program import JsonValue
+
+Command = TypeVar("Command", bound="Callable[..., object]")
+
+journal_option = click.option(
+    "--journal",
+    "journal_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The journal; without it $FLOWFORGE_JOURNAL, or runs.db in your state folder.",
+)
+_run_argument = click.argument("run_id", metavar="RUN")
+
+
+def run_argument(command: Command) -> Command:
+    """The run that a command is about, by its name or the beginning of it."""
+    return _run_argument(command)
+
+
+def open_journal(path: Path | None) -> Journal:
+    """The journal at `path`, or the user's own. Raises EngineError EN7xx."""
+    from flowforge.journal.journal import Journal
+    from flowforge.journal.location import default_journal
+
+    return Journal(default_journal() if path is None else path.expanduser().absolute())
+
+
+def begun_run(launch: Launch, options: SessionOptions, created_at: float) -> RunBegun:
+    """A run as it goes into the journal, with all that `resume` needs."""
+    from flowforge.journal.records import RunBegun
+
+    kept: dict[str, JsonValue] = {
+        "backend": _absolute_backend(options.backend),
+        "model": options.model,
+        "answers": dict(options.answers),
+        "engine": None if options.engine is None else asdict(options.engine),
+        "today": date.today().isoformat(),
+    }
+    return RunBegun(
+        launch.workflow,
+        launch.target,
+        launch.inputs,
+        launch.seed,
+        launch.definitions,
+        kept,
+        created_at,
+    )
+
+
+def options_of(row: RunRow, **changed: Any) -> SessionOptions:
+    """What a run was begun with, and what this command says otherwise."""
+    from flowforge.cli.session import SessionOptions
+    from flowforge.engine.config import EngineConfig
+
+    kept = cast("dict[str, Any]", row.begun.options)
+    engine = kept["engine"]
+    answers = {**kept["answers"], **changed.pop("answers")}
+    return SessionOptions(
+        backend=kept["backend"],
+        model=kept["model"],
+        answers=answers,
+        engine=None if engine is None else EngineConfig(**engine),
+        today=date.fromisoformat(kept["today"]),
+        **changed,
+    )
+
+
+def state_of(journal: Journal, run: RunRow | RunSummary) -> str:
+    """The word for where a run stands: one that is not over and that nobody has was cut."""
+    from flowforge.journal.lease import owner_of
+
+    if run.status != "running":
+        return run.status
+    return "running" if owner_of(journal.path, run.run_id) is not None else "interrupted"
+
+
+def newest_unfinished(journal: Journal) -> str:
+    """The run that was begun last of those that can go on. Raises WorkflowError WF701."""
+    for run in journal.runs():
+        if state_of(journal, run) in {"interrupted", "failed", "cancelled"}:
+            return run.run_id
+    raise WorkflowError(
+        "WF701",
+        f"the journal {str(journal.path)!r} has no run that could go on",
+        help="'flowforge runs' lists them",
+    )
+
+
+def _absolute_backend(spec: str) -> str:
+    """A script is named by where it is, so that a run can be resumed from any folder."""
+    kind, colon, file = spec.partition(":")
+    return f"{kind}:{Path(file).absolute()}" if colon else spec

@@ -1,0 +1,75 @@
+"""`flowforge resume`: go on with a run that was cut, failed or cancelled."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from flowforge.cli import options
+from flowforge.cli.exit_codes import ExitCode
+from flowforge.cli.failures import guarded
+from flowforge.cli.journals import journal_option
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flowforge.runtime.run_journal import OnUncertain
+
+
+@click.command
+@click.argument("run_id", metavar="[RUN]", required=False)
+@journal_option
+@click.option(
+    "--answers",
+    "answers_file",
+    type=options.PATH,
+    metavar="FILE",
+    help="Answers by step path, besides those that the run was begun with.",
+)
+@click.option(
+    "--on-uncertain",
+    type=click.Choice(["ask", "retry", "fail"]),
+    help="What to do about calls that may have done their work, whatever their tools say.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print every event as a JSON line on stdout.")
+@click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress and no accounting.")
+@options.traceback
+@guarded
+def resume(
+    run_id: str | None,
+    *,
+    journal_path: Path | None,
+    answers_file: Path | None,
+    on_uncertain: OnUncertain | None,
+    as_json: bool,
+    is_quiet: bool,
+    traceback: bool,
+) -> ExitCode:
+    """Go on with a run where it stopped; without RUN, the newest that is not done.
+
+    What was completed is not done again, and a text that was cut goes on behind its last word. Of a
+    run that failed, the steps that failed are tried again.
+    """
+    from flowforge.cli.answers import read_answers
+    from flowforge.cli.journals import newest_unfinished, open_journal, options_of
+    from flowforge.cli.session import Session
+    from flowforge.cli.workflows import launch_of
+    from flowforge.journal.writer import JournalWriter
+    from flowforge.runtime.run_journal import RunJournal
+
+    answers = read_answers(answers_file)
+    with ExitStack() as stack:
+        journal = stack.enter_context(open_journal(journal_path))
+        journal.require_sound()
+        row = journal.run(run_id or newest_unfinished(journal))
+        session = options_of(row, answers=answers, as_json=as_json, is_quiet=is_quiet)
+        launch = launch_of(row.begun, as_json=as_json)
+        if launch is None:
+            return ExitCode.WORKFLOW
+        run = RunJournal.resume(
+            JournalWriter(journal), row.run_id, launch.definitions, on_uncertain=on_uncertain
+        )
+        stack.enter_context(run)
+        return Session(launch, session, lambda: run).run()
