@@ -80,6 +80,8 @@ CODES: Mapping[str, str] = {
     "WF153": "a carried value that grows in every round (warning)",
     "WF154": "a default that is never reached (warning)",
     "WF155": "samples that are all the same (warning)",
+    "WF156": "a workflow without outputs (warning)",
+    "WF157": "an answer to which nothing sets an end (warning)",
     # Expressions.
     "WF201": "an expression that cannot be parsed",
     "WF202": "an unknown name",
@@ -116,6 +118,11 @@ ROOM_CODES: Mapping[str, str] = {
     "WF416": "a prefill that no answer under the constraint begins with",
     "WF418": "a constraint that outgrew its limits while an answer was written",
     "WF421": "tools that a model cannot be offered together",
+    "WF430": "a grammar that cannot be read, or is too large",
+    "WF431": "a grammar that lark refuses, or that no text can match",
+    "WF432": "a grammar with a construct that cannot be masked exactly",
+    "WF433": "a text that is not in its grammar",
+    "WF434": "a text that takes too long to parse, or whose tree is too deep",
     # Runs.
     "WF500": "a run failed; the message says at which step, and why",
     "WF501": "an answer was cut off before it had the form that it must have",
@@ -145,6 +152,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF529": "a starter workflow that cannot be written",
     "WF530": "a step asks a person, and nobody is there to answer",
     "WF531": "an answer of a person that is none of the choices",
+    "WF532": "an answer of a person that is no text",
     # Flows in Python.
     "WF601": "a chat is used while its forks are open or it is written to",
     "WF602": "a prompt and the values given for it do not fit each other",

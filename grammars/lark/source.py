@@ -1,0 +1,158 @@
+"""A Lark grammar as lark itself reads it: imports resolved, templates expanded, compiled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from flowforge.errors import Location, WorkflowError
+from flowforge.grammars.lark.places import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lark import Lark
+    from lark.lexer import TerminalDef
+
+    from flowforge.grammars.lark.regex_tree import Regex
+
+Parser = Literal["earley", "lalr"]
+MAX_CHARS = 200_000
+MAX_RULES = 10_000
+MAX_TERMINALS = 1_000
+_PLACE = re.compile(r"(?:at |\()?line (\d+),? col(?:umn)? (\d+)(?: in [^\n]*)?:?")
+_QUOTED = re.compile(r"'([^']+)'")
+
+
+@dataclass(frozen=True, slots=True)
+class LarkSource:
+    """The text of a grammar. file: its path, or how messages call a text that is in no file.
+
+    folder: where relative imports look; None for a text that cannot have them.
+    """
+
+    text: str
+    file: str
+    folder: Path | None = None
+
+    @classmethod
+    def of_file(cls, path: Path | str) -> LarkSource:
+        """Read a grammar file. Raises WorkflowError WF430 when it cannot be read."""
+        path = Path(path)
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, ValueError) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).lower()
+            message = f"the grammar {str(path)!r} cannot be read: {reason}"
+            raise WorkflowError("WF430", message, help="check the path") from error
+        return cls(text, str(path), path.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedGrammar:
+    """A grammar that lark accepts.
+
+    lark: parses texts. places: where things are defined. made_safe: what terminals match that are
+    matched by another regex than the author's, see `safe_patterns`.
+    """
+
+    source: LarkSource
+    start: str
+    parser: Parser
+    lark: Lark
+    places: Places
+    made_safe: Mapping[str, Regex]
+
+    @property
+    def terminals(self) -> Sequence[TerminalDef]:
+        """The terminals, also those that only unreachable rules use."""
+        return tuple(self.lark.terminals)
+
+    def shown(self, terminal: str) -> str:
+        """A terminal in messages: its text where it has only one, or else its name."""
+        for definition in self.terminals:
+            if definition.name == terminal and definition.pattern.type == "str":
+                return repr(definition.pattern.value)
+        return "the end" if terminal == "$END" else terminal
+
+
+def load_grammar(
+    source: LarkSource, *, start: str = "start", parser: Parser = "earley"
+) -> LoadedGrammar:
+    """Load a grammar with lark.
+
+    Raises WorkflowError: WF430 when it is too large or an import cannot be read, WF431 when lark
+    refuses it, with the place where lark names one.
+    """
+    from lark import Lark
+    from lark.exceptions import LarkError
+    from lark.load_grammar import GrammarBuilder
+
+    from flowforge.grammars.lark.safe_patterns import make_safe
+
+    if len(source.text) > MAX_CHARS:
+        message = f"the grammar has {len(source.text):,} characters, expected at most {MAX_CHARS:,}"
+        raise WorkflowError("WF430", message, location=Location(source.file, 1, 1))
+    folders = [] if source.folder is None else [str(source.folder)]
+    name = source.file if source.folder is None else str(source.folder / Path(source.file).name)
+    made_safe: dict[str, Regex] = {}
+
+    def edit(terminal: TerminalDef) -> None:
+        language = make_safe(terminal)
+        if language is not None:
+            made_safe[terminal.name] = language
+
+    builder = GrammarBuilder(import_paths=[*folders])
+    try:
+        builder.load_grammar(source.text, name)
+        places = Places(source.text, source.file, builder.used_files)
+        loaded = Lark(builder.build(), start=start, parser=parser, edit_terminals=edit)
+    except OSError as error:
+        raise _not_found(error, source) from error
+    except (LarkError, re.error, AssertionError, KeyError, RecursionError) as error:
+        raise _refused(error, source, start) from error
+    for what, count, limit in (
+        ("rules", len(loaded.rules), MAX_RULES),
+        ("terminals", len(loaded.terminals), MAX_TERMINALS),
+    ):
+        if count > limit:
+            message = f"the grammar has {count:,} {what}, expected at most {limit:,}"
+            raise WorkflowError("WF430", message, location=Location(source.file, 1, 1))
+    return LoadedGrammar(source, start, parser, loaded, places, made_safe)
+
+
+def _not_found(error: OSError, source: LarkSource) -> WorkflowError:
+    wanted = Path(str(error.filename))
+    places = Places(source.text, source.file, {})
+    return WorkflowError(
+        "WF430",
+        f"the imported grammar {str(wanted)!r} cannot be read: {(error.strerror or '').lower()}",
+        location=places.of_import(wanted.stem),
+        help="imports are looked for beside the grammar and in lark's own library",
+    )
+
+
+def _refused(error: Exception, source: LarkSource, start: str) -> WorkflowError:
+    text = str(error)
+    head = text.split("\n", 1)[0].strip()
+    found = _PLACE.search(text)
+    location = None
+    if found is not None:
+        location = Location(source.file, int(found[1]), max(1, int(found[2])))
+        head = _PLACE.sub("", head).strip(" ,:")
+    elif (line := getattr(error, "line", None)) is not None:
+        location = Location(source.file, int(line), int(getattr(error, "column", 1)))
+    places = Places(source.text, source.file, {})
+    names = [*_QUOTED.findall(text), *re.findall(r"\b\w+\b", text)]
+    if location is None:
+        location = next((place for name in names if (place := places.of_name(name))), None)
+    help = None
+    if places.of_name(start) is None:
+        rules = ", ".join(list(places.rules)[:8])
+        help = f"say with 'start' where the grammar begins; its rules: {rules}"
+    message = f"lark refuses the grammar: {head[:1].lower()}{head[1:]}"
+    return WorkflowError(
+        "WF431", message, location=location or Location(source.file, 1, 1), help=help
+    )
