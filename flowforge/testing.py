@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 
 from flowforge.backends.script import ScriptBackend, ScriptedAnswer
-from flowforge.flows.values import json_value
+from flowforge.flows.values import shown_value
 from flowforge.runtime.people import PreparedAnswers
 
 if TYPE_CHECKING:
@@ -122,4 +122,4 @@ def _answers_of(answer: Scripted) -> str | ScriptedAnswer | list[str | ScriptedA
 def _answer_of(answer: Scripted) -> str | ScriptedAnswer:
     if isinstance(answer, str | ScriptedAnswer):
         return answer
-    return json.dumps(json_value(answer), ensure_ascii=False)
+    return json.dumps(shown_value(answer), ensure_ascii=False)

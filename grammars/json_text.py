@@ -45,9 +45,13 @@ def _parse(text: str) -> JsonValue:
             parse_constant=_refuse_constant,
             parse_float=_finite,
         )
+        # Escapes can spell half a character, which no text may hold.
+        json.dumps(parsed, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise _not_json(f"{error.msg[:1].lower()}{error.msg[1:]} at {where}") from error
+    except UnicodeEncodeError as error:
+        raise _not_json(f"U+{ord(error.object[error.start]):04X} is no character") from error
     except ValueError as error:  # an integer with more digits than Python converts
         raise _not_json(str(error).split(";")[0].lower()) from error
     return cast("JsonValue", parsed)

@@ -80,7 +80,7 @@ def report_run_failure(error: RunFailedError) -> ExitCode:
 
 def print_json_line(value: object) -> None:
     """One JSON value on one line of stdout, at once."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 

@@ -10,7 +10,7 @@ import anyio
 from flowforge.flows.run import Run
 from flowforge.flows.scopes import SCOPE, Scope
 from flowforge.flows.session import FlowSession
-from flowforge.flows.values import json_value
+from flowforge.flows.values import shown_value
 from flowforge.runtime.clock import MonotonicClock
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
 from flowforge.runtime.failures import failure_event
@@ -102,7 +102,7 @@ class _Execution(Generic[P, T]):
     async def drive(self) -> None:
         """Run to the end; whatever happens, conversations are closed and the stream is ended."""
         session, flow = self.session, self._flow
-        inputs = {name: json_value(value) for name, value in self._inputs.items()}
+        inputs = {name: shown_value(value) for name, value in self._inputs.items()}
         session.stream.emit(RunStarted(flow.name, inputs, session.seed))
         SCOPE.set(Scope())
         try:
@@ -133,7 +133,7 @@ class _Execution(Generic[P, T]):
             told = tuple(map(failure_event, self._failures))
             session.stream.emit(RunFailed(told, accounting))
         elif self._values:
-            outputs = {"result": json_value(self._values[0])}
+            outputs = {"result": shown_value(self._values[0])}
             session.stream.emit(RunFinished(outputs, accounting))
         else:
             session.stream.emit(RunCancelled(accounting))

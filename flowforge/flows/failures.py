@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from typing import TYPE_CHECKING
 
-from flowforge.errors import FlowForgeError, WorkflowError
+from flowforge.errors import FlowForgeError, Location, WorkflowError
 from flowforge.runtime.state import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_NOT_THE_AUTHORS = sys.stdlib_module_names | {"flowforge", "anyio", "pydantic", "trio"}
 
 
 class ChatBusy(WorkflowError):
@@ -77,8 +82,19 @@ class FailureLog:
         known = {key: origin for key, origin in self._origins.items() if key in leaves}
         rest = {key: (otherwise, leaf) for key, leaf in leaves.items() if key not in known}
         return tuple(
-            Failure(path, as_authors_error(leaf)) for path, leaf in {**known, **rest}.values()
+            Failure(path, _placed(as_authors_error(leaf), leaf))
+            for path, leaf in {**known, **rest}.values()
         )
+
+
+def _placed(told: FlowForgeError, raised: BaseException) -> FlowForgeError:
+    """The error with the line of the author's code that it came through last, if it has none."""
+    if told.location is None:
+        for frame, line in traceback.walk_tb(raised.__traceback__):
+            module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+            if module not in _NOT_THE_AUTHORS:
+                told.location = Location(frame.f_code.co_filename, line, 1)
+    return told
 
 
 def as_authors_error(error: BaseException) -> FlowForgeError:

@@ -21,7 +21,6 @@ from flowforge.errors import WorkflowError
 from flowforge.flows.functions import function_name, location_of
 from flowforge.flows.values import json_value
 from flowforge.language.diagnostics import did_you_mean
-from flowforge.language.json_values import problem_with_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -93,9 +92,10 @@ class Flow(Generic[P, T]):
                 )
             return one.default
         value = self._validated(one, given[one.name])
-        problem = problem_with_json(json_value(value))
-        if problem is not None:
-            raise self._unfit(one, problem)
+        try:
+            json_value(value)
+        except ValueError as problem:
+            raise self._unfit(one, str(problem)) from problem
         return value
 
     def _validated(self, one: _Input, value: object) -> object:

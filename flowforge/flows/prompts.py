@@ -70,12 +70,18 @@ def _parse(template: str) -> list[tuple[str, str | None]]:
 
 
 def _text(hole: str, value: object) -> str:
-    if isinstance(value, str):
-        return value
     if value is None:
         raise WorkflowError(
             "WF602",
             f"the value of {{{hole}}} is None",
             help="pass what to write instead of it",
         )
-    return json_text(json_value(value))
+    try:
+        jsonable = json_value(value)
+    except ValueError as problem:
+        raise WorkflowError(
+            "WF602",
+            f"the value of {{{hole}}} cannot be written: {problem}",
+            help="pass a text, or what JSON has a form for",
+        ) from problem
+    return value if isinstance(value, str) else json_text(jsonable)

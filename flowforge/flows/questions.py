@@ -8,6 +8,7 @@ import anyio
 
 from flowforge.errors import WorkflowError
 from flowforge.flows.branches import lone_errors
+from flowforge.runtime.people import text_answer
 
 if TYPE_CHECKING:
     from flowforge.runtime.clock import Clock
@@ -35,7 +36,7 @@ async def answer_in_time(
 
         if timeout_s is not None:
             tasks.start_soon(count_down, timeout_s)
-        answers.append(await asker(question))
+        answers.append(text_answer(question.path, await asker(question)))
         tasks.cancel_scope.cancel()
     if not answers:
         return _late_answer(question, timeout_s, on_timeout)

@@ -30,7 +30,8 @@ class Retry:
     wait is `factor` times the one before, at most `max_backoff`. jitter: "full" waits a random part
     of that, so that branches that failed together do not come back together.
     Only failures that may pass are tried again: of the engine, of a tool, and answers that the
-    type's own validators refuse. Raises WorkflowError WF120 for a duration, WF607 for a number out of range.
+    type's own validators refuse.
+    Raises WorkflowError WF120 for a duration, WF607 for a number out of range.
     """
 
     attempts: int

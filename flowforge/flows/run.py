@@ -13,7 +13,7 @@ from flowforge.flows.functions import step_name_of
 from flowforge.flows.prompts import render_prompt
 from flowforge.flows.questions import answer_in_time
 from flowforge.flows.scopes import SCOPE
-from flowforge.flows.values import json_value
+from flowforge.flows.values import shown_value
 from flowforge.runtime.commands import StartQuestion
 from flowforge.runtime.events import StepAsked
 
@@ -115,7 +115,7 @@ class Run:
         """
         path = SCOPE.get().path(name)
         timeout_s = None if timeout is None else seconds_of(timeout)
-        shown = json_value(show)
+        shown = shown_value(show)
         with self._session.step(path, "ask") as end:
             question = StartQuestion(path, prompt, tuple(choices), shown)
             self._session.stream.emit(StepAsked(path, prompt, tuple(choices), shown))

@@ -11,7 +11,7 @@ import anyio
 from flowforge.backends.protocol import BackendStatistics, GenerationDone, TextDelta
 from flowforge.errors import FlowForgeError, InternalError
 from flowforge.flows.failures import FailureLog
-from flowforge.flows.values import json_value
+from flowforge.flows.values import shown_value
 from flowforge.runtime.accounting import AccountBook
 from flowforge.runtime.events import (
     Accounting,
@@ -230,5 +230,5 @@ def _failed(
 
 
 def _finished(path: str, end: StepEnd) -> StepFinished:
-    value = json_value(end.value)
+    value = shown_value(end.value)
     return StepFinished(path, value, end.finish_reason, end.usage)

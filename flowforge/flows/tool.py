@@ -62,7 +62,15 @@ class Tool(Generic[P, T]):
             raise WorkflowError(
                 "WF613", f"tool {self.spec.name!r} cannot be called so: {error}"
             ) from error
-        return {name: json_value(value) for name, value in bound.arguments.items()}
+        return {name: self._argument(name, value) for name, value in bound.arguments.items()}
+
+    def _argument(self, name: str, value: object) -> JsonValue:
+        try:
+            return json_value(value)
+        except ValueError as problem:
+            raise WorkflowError(
+                "WF613", f"argument {name!r} of tool {self.spec.name!r} is no JSON value: {problem}"
+            ) from problem
 
     def result(self, value: JsonValue) -> T:
         """What the function returned, of the type it says, from its JSON."""

@@ -10,7 +10,7 @@ from flowforge.errors import FlowForgeError
 from flowforge.flows.branches import lone_errors
 from flowforge.flows.cursor import Form
 from flowforge.flows.scopes import branch_path
-from flowforge.flows.values import json_value
+from flowforge.flows.values import shown_value
 from flowforge.language.program import Vote
 from flowforge.runtime.joins import Value, join_branches
 from flowforge.runtime.state import Failure
@@ -93,7 +93,7 @@ class _Ballot(Generic[T]):
             self._ends[idx] = Failure(path, error)
         else:
             self.values[idx] = value
-            self._ends[idx] = Value(json_value(value))
+            self._ends[idx] = Value(shown_value(value))
         if self._stop_when == "decided" and self._count() is not None:
             rest.cancel()
 

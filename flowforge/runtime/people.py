@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flowforge.backends.labels import matching_key
 from flowforge.errors import WorkflowError
+from flowforge.language.json_values import problem_with_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
 
     Asker: TypeAlias = Callable[[StartQuestion], Awaitable[str]]
     """Puts one question and returns the answer; cancelled when the answer is no longer needed."""
+
+
+def text_answer(path: str, answer: object) -> str:
+    """The answer of a person. Raises WorkflowError WF532 for what is no text."""
+    if not isinstance(answer, str):
+        problem: str | None = f"it is a Python {type(answer).__name__}"
+    elif (problem := problem_with_text(answer)) is None:
+        return answer
+    raise WorkflowError("WF532", f"the answer to {path!r} is no text: {problem}")
 
 
 async def nobody(question: StartQuestion) -> str:

@@ -25,6 +25,7 @@ from flowforge.runtime.commands import (
 )
 from flowforge.runtime.events import StepAsked, StepText
 from flowforge.runtime.failures import as_flowforge_error
+from flowforge.runtime.people import text_answer
 from flowforge.runtime.run_journal import UNCERTAIN
 from flowforge.runtime.state import Failure
 
@@ -121,7 +122,8 @@ class Works:
             case StartCall():
                 return await self._call(command)
             case StartQuestion():
-                return Returned(command.path, await self._asker(command))
+                answer = text_answer(command.path, await self._asker(command))
+                return Returned(command.path, answer)
 
     # -- calls ------------------------------------------------------------------------------------
 

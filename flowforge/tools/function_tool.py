@@ -13,6 +13,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from flowforge.errors import FlowForgeError, ToolError
 from flowforge.language.inputs import problem_with_value
+from flowforge.language.json_values import problem_with_json
 from flowforge.tools.arguments import Arguments, UnfitArgumentsError, UnusableParametersError
 
 if TYPE_CHECKING:
@@ -62,9 +63,12 @@ class FunctionTool:
             result = await self._run_in_time(values, path)
         try:
             value: JsonValue = to_jsonable_python(result, inf_nan_mode="constants")
+            problem = problem_with_json(value)
         except (PydanticSerializationError, ValueError) as error:
             reason = f"returned {type(result).__name__}, which is no JSON value: {error}"
             raise self._error("TL104", path, reason) from error
+        if problem is not None:
+            raise self._error("TL104", path, f"returned what is no JSON value: {problem}")
         return value
 
     def _read(self, arguments: Mapping[str, JsonValue], path: str) -> dict[str, object]:
