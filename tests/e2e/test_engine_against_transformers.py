@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from cached_divergence import divergences
 
 from flowforge.engine.attention.paged import PagedAttention, Span
 from flowforge.engine.config import EngineConfig
@@ -88,6 +89,19 @@ def test_logits_over_64_tokens_equal_those_of_transformers(
         expected = reference(token_ids.unsqueeze(0)).logits[0]
 
     assert (torch.cat(parts) - expected).abs().max().item() < 1e-3
+
+
+def test_in_bf16_a_cached_prefix_moves_what_comes_next_by_little(
+    default_model_dir: Path, tokenizer: Tokenizer
+) -> None:
+    """The bound is SGLang's for its own cache; more texts and cuts: benchmarks/cached_kl.py."""
+    text = "A radix tree keeps what was computed, and "
+    token_ids = torch.tensor(tokenizer.encode(text * 5)[:40])
+    decoder = load_decoder(default_model_dir, dtype=torch.bfloat16)
+
+    kl = divergences(decoder, token_ids, prefix_len=16, chunk_len=5)
+
+    assert kl.mean().item() <= 0.0025
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)

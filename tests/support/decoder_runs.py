@@ -22,11 +22,12 @@ def empty_rows(decoder: Decoder) -> torch.Tensor:
     """KV rows that nothing may read before they are written: they hold NaN."""
     config = decoder.config
     shape = (config.num_layers, 2, config.num_kv_heads, _NUM_SLOTS, config.head_dim)
-    return torch.full(shape, torch.nan)
+    return torch.full(shape, torch.nan, dtype=decoder.dtype)
 
 
 def ranges_of(num_tokens: int) -> tuple[tuple[int, int], ...]:
     """The slot ranges of the first tokens of the text."""
+    assert num_tokens <= _FIRST_LEN + _FIRST_RUN - _SECOND_RUN, "the runs would overlap"
     first = ((_FIRST_RUN, min(num_tokens, _FIRST_LEN)),)
     return first if num_tokens <= _FIRST_LEN else (*first, (_SECOND_RUN, num_tokens - _FIRST_LEN))
 
