@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from flowforge.backends.protocol import GenerationDone, Usage
+from flowforge.backends.protocol import GenerationDone, ToolOffer, Usage
 from flowforge.errors import (
     EngineError,
     FlowForgeError,
@@ -35,6 +35,7 @@ from flowforge.runtime.failures import failure_event
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from flowforge.grammars.tool_formats import ToolCall
     from flowforge.journal.records import Entry, WorkKind, WorkRow
     from flowforge.journal.writer import JournalWriter
     from flowforge.language.program import JsonValue
@@ -221,7 +222,29 @@ def answer_of(row: WorkRow) -> GenerationDone:
         usage=Usage(**result["usage"]),
         output_ids=row.tokens,
         num_written=result["num_written"],
+        calls=_calls(result["calls"]),
+        cuts_call=result["cuts_call"],
     )
+
+
+def _calls(told: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
+    if not told:
+        return ()
+    from flowforge.grammars.tool_formats import ToolCall
+
+    return tuple(ToolCall(**call) for call in told)
+
+
+def offer_from_json(told: dict[str, Any] | None) -> ToolOffer | None:
+    """The tools of a request again."""
+    if told is None:
+        return None
+    from flowforge.grammars.tool_formats import NamedTool, ToolDefinition
+
+    choice: Any = told["choice"]
+    tools = tuple(ToolDefinition(**tool) for tool in told["tools"])
+    chosen: Any = NamedTool(**choice) if isinstance(choice, dict) else choice
+    return ToolOffer(tools, chosen, told["max_calls"])
 
 
 def error_as_json(error: FlowForgeError) -> JsonValue:
@@ -254,6 +277,8 @@ def _answer_as_json(done: GenerationDone) -> JsonValue:
         "finish_reason": done.finish_reason,
         "usage": asdict(done.usage),
         "num_written": done.num_written,
+        "calls": [asdict(call) for call in done.calls],
+        "cuts_call": done.cuts_call,
     }
 
 

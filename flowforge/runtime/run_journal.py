@@ -16,7 +16,7 @@ from flowforge.runtime.commands import Said, StartCall, StartGeneration
 from flowforge.runtime.definitions import static_path
 from flowforge.runtime.event_json import fact_from_json, kind_of
 from flowforge.runtime.events import Event, RunResumed
-from flowforge.runtime.recording import Recorder, answer_of, request_of
+from flowforge.runtime.recording import Recorder, answer_of, offer_from_json, request_of
 from flowforge.runtime.replaying import replay
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from flowforge.backends.protocol import GenerationDone
+    from flowforge.backends.protocol import GenerationDone, ToolOffer
     from flowforge.journal.records import Entry, RunBegun, RunRow, WorkRow
     from flowforge.journal.writer import JournalWriter
     from flowforge.runtime.events import Fact
@@ -50,6 +50,7 @@ class PastTurn:
     model: str | None
     said: tuple[Said, ...]
     prefill: str
+    offer: ToolOffer | None
     done: GenerationDone
 
 
@@ -323,6 +324,7 @@ def _past_turn(row: WorkRow) -> PastTurn:
         request["model"],
         said,
         request["request"]["prefill"],
+        offer_from_json(request["request"]["offer"]),
         answer_of(row),
     )
 

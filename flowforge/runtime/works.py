@@ -220,7 +220,7 @@ class Works:
         try:
             for turn in turns:
                 say(conversation, turn.said)
-                conversation.add_written(turn.done, turn.prefill)
+                conversation.add_written(turn.done, turn.prefill, turn.offer)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await conversation.close()
