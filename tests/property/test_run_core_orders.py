@@ -7,14 +7,19 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import anyio
+import anyio.lowlevel
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import Stage, answer_all, block, expr, for_each, gen, if_, loop, parallel, program
 
+from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.errors import EngineError, FlowForgeError
 from flowforge.language.program import Best, Catch, Gen, Retry, Settle, Vote
 from flowforge.runtime.commands import Begin, Broken, Cancelled, CancelRun, Succeeded
 from flowforge.runtime.events import (
+    RunCancelled,
+    RunFailed,
     RunStarted,
     StepCancelled,
     StepFailed,
@@ -23,9 +28,12 @@ from flowforge.runtime.events import (
     StepSkipped,
     StepStarted,
 )
+from flowforge.runtime.run import start
 from flowforge.runtime.seeds import derived_fraction
 from flowforge.runtime.state import Status
+from flowforge.runtime.stream import is_terminal
 from flowforge.runtime.verbs.for_each import ForEachMemory
+from flowforge.testing import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -220,6 +228,51 @@ def test_cancelling_at_any_moment_releases_everything_and_still_runs_what_is_fin
     assert isinstance(outcome, Broken if is_failing else Cancelled)
     assert () == stage.state.open_paths
     _check_every_start_has_one_end(stage.facts)
+
+
+@given(
+    programs(with_failures=True),
+    st.lists(st.booleans(), min_size=1, max_size=8),
+    st.none() | st.integers(0, 60),
+    st.sampled_from(["asyncio", "trio"]),
+)
+def test_a_stream_ends_with_its_one_terminal_event_whatever_fails_or_is_cancelled(
+    program: Program, fails: list[bool], cancel_after: int | None, loop_name: str
+) -> None:
+    facts, backend = anyio.run(_run_in_the_shell, program, fails, cancel_after, backend=loop_name)
+
+    ends = [fact for fact in facts if is_terminal(fact)]
+    assert [facts[-1]] == ends
+    assert 0 == backend.num_open
+    _check_every_start_has_one_end(facts)
+    if isinstance(facts[-1], RunFailed):
+        failed = {fact.path for fact in facts if isinstance(fact, StepFailed)}
+        assert facts[-1].failures
+        assert {failure.path for failure in facts[-1].failures} <= failed
+    assert cancel_after is not None or not isinstance(facts[-1], RunCancelled)
+
+
+async def _run_in_the_shell(
+    program: Program, fails: list[bool], cancel_after: int | None
+) -> tuple[list[Fact], ScriptBackend]:
+    """All that is told of a run whose generations fail in this order, again and again."""
+    broken = ScriptedAnswer("two words", error=EngineError("EN900", "no more tokens"))
+    answers = [broken if one else ScriptedAnswer("two words") for one in fails]
+    backend = ScriptBackend({"*": answers * 50})
+    facts: list[Fact] = []
+    async with start(program, {}, backend, clock=VirtualClock(), seed=1) as run:
+
+        async def cancel_in_time(num_steps: int) -> None:
+            for _ in range(num_steps):
+                await anyio.lowlevel.checkpoint()
+            run.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            if cancel_after is not None:
+                tasks.start_soon(cancel_in_time, cancel_after)
+            facts += [event.fact async for event in run.events()]
+            tasks.cancel_scope.cancel()
+    return facts, backend
 
 
 @given(programs(), st.data())
