@@ -24,6 +24,7 @@ _NAME = re.compile(r"[^\W\d][\w-]*")
 _MAX_NAME_CHARS = 100
 _TAKEN_NAMES = ("inputs", "do", "yield")
 _BRACES = re.compile(r"\{\{\s*[\w.]+[^{}]*\}\}")
+_LONE_HOLE = re.compile(r"\$\{[^{}]*\}")
 _COMMENT = re.compile(r"[ \t]+#")
 
 
@@ -41,7 +42,6 @@ def text_of(entry: Entry, report: Report) -> str | None:
         help = f'remove the key, or quote the text: {entry.key}: "null"'
         report.error("WF114", f"{entry.key!r} is empty", span, help if node.text else None)
         return None
-    _warn_of_cut(node, report)
     return node.text
 
 
@@ -50,6 +50,7 @@ def template_of(entry: Entry | None, context: Context) -> TemplateDraft | None:
     if entry is None or text_of(entry, context.report) is None:
         return None
     assert isinstance(entry.value, ScalarNode)
+    _warn_of_cut(entry.value, context.report)
     return template_of_scalar(entry.value, context)
 
 
@@ -184,7 +185,9 @@ def is_safe_name(name: str, span: Span, what: str, report: Report) -> bool:
 
 
 def _warn_of_cut(node: ScalarNode, report: Report) -> None:
-    if node.style == "plain" and _COMMENT.match(report.source.text, node.span.end):
+    """Warn where words may have been meant to go on; an expression is whole as it stands."""
+    is_cut = node.style == "plain" and _COMMENT.match(report.source.text, node.span.end)
+    if is_cut and not _LONE_HOLE.fullmatch(node.text):
         start = report.source.text.index("#", node.span.end)
         help = "quote the text if it goes on here"
         message = "the text ends here: ' #' begins a comment"

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flowforge.language.answer_bounds import endless_part, is_endless_regex
 from flowforge.language.fields import check_keys, integer_of, number_of, text_of, texts_of
 from flowforge.language.named_types import schema_of_entry
 from flowforge.language.program import SamplingSpec
@@ -87,6 +88,8 @@ def form_of(options: MappingNode, context: Context) -> AnswerForm:
         _choice_of(options.entry("choice") if "choice" in forms_here else None, report),
         _regex_of(options.entry("regex"), report),
     )
+    if len(given) == 1 and options.entry("max_tokens") is None:
+        _warn_of_endless(forms, given[0], report)
     return forms if len(given) < 2 else AnswerForm()
 
 
@@ -104,6 +107,20 @@ def sampling_of(node: MappingNode, report: Report) -> SamplingSpec:
         seed=integer_of(node.entry("seed"), report, 0, _MAX_SEED),
         stop=_stop_of(node.entry("stop"), report),
     )
+
+
+def _warn_of_endless(form: AnswerForm, entry: Entry, report: Report) -> None:
+    """Warn of an answer that fails when it comes to the end of the context before its own."""
+    part = None
+    if form.regex is not None and is_endless_regex(form.regex):
+        part, bound = "a match", "say {1,200} in place of '*' and '+'"
+    elif form.json_schema is not None:
+        part, bound = endless_part(form.json_schema), "bound it with maxLength or maxItems"
+    else:
+        return
+    if part is not None:
+        message = f"nothing ends the answer: {part} may have any length, and there is no max_tokens"
+        report.warning("WF157", message, entry.key_span, f"{bound}, or set max_tokens")
 
 
 def _json_of(entry: Entry | None, context: Context) -> dict[str, JsonValue] | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from flowforge.language.expression_nodes import Constant, ListOf, ObjectOf
+from flowforge.language.expression_parser import ExpressionSyntaxError, parse_expression
 from flowforge.language.expressions import Expression
 from flowforge.language.fields import head_of, mapping_of, place_of, template_of_scalar
 from flowforge.language.template_parser import Hole, TemplateDraft
@@ -119,8 +120,19 @@ def expression_of(entry: Entry | None, context: Context, example: str) -> ValueD
         has_hole = any(isinstance(part, Hole) for part in parts)
         message = f"{entry.key!r} takes one expression"
         message += ", and there is text around it" if has_hole else ", got a fixed value"
+        if not has_hole and _is_expression(node.text):
+            # Most forget the braces once, because 'for' does without them.
+            message, example = f"{entry.key!r} takes an expression in braces", f"${{ {node.text} }}"
         context.report.error("WF211", message, draft.span, f"write {entry.key}: {example}")
     return None
+
+
+def _is_expression(text: str) -> bool:
+    """Whether a text is an expression that reads or computes something."""
+    try:
+        return not isinstance(parse_expression(text), Constant)
+    except ExpressionSyntaxError:
+        return False
 
 
 def values_of(entry: Entry | None, context: Context, help: str) -> dict[str, ValueDraft]:

@@ -27,7 +27,9 @@ def add_warnings(program: Program, report: Report) -> None:
     """Add what can be said of the whole program."""
     results = [output.value for output in program.outputs.values()]
     used = frozenset[str]().union(*(result.names for result in results))
-    if program.outputs:
+    if not program.outputs:
+        _warn_of_no_outputs(program, report)
+    else:
         _warn_of_unused(program.steps, used, program, report)
     _warn_of_writes(program.steps, program.tools, report)
     expressions = [*all_expressions(program.steps.values()), *results]
@@ -57,6 +59,16 @@ class _FieldReads:
     def has(self, name: str, field: str) -> bool:
         """Whether `name.field`, or all of `name`, is read somewhere."""
         return name in self._whole or (name, field) in self._fields
+
+
+def _warn_of_no_outputs(program: Program, report: Report) -> None:
+    """Warn of a run that would return nothing, unless a step is there for what it does."""
+    steps = list(program.steps.values())
+    if steps and not any(_has_effect(step, program.tools) for step in steps):
+        last = steps[-1]
+        help = f"add outputs: {{ {last.name}: '${{ {last.name} }}' }}"
+        message = "the workflow has no outputs: a run of it returns nothing"
+        report.warning("WF156", message, _span(last, report), help)
 
 
 def _warn_of_blocks(step: Step, program: Program, report: Report) -> None:

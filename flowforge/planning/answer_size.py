@@ -5,12 +5,12 @@ Bounds are in bytes where tokens are not known: a token is a byte at least.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from flowforge.language.answer_bounds import width_of_regex
 from flowforge.language.json_values import json_text
 from flowforge.planning.quantity import Quantity, exactly, longest, one_of, total
 from flowforge.planning.values import PlanValue, Unknown
@@ -107,13 +107,11 @@ def bytes_of_schema(schema: _Schema, depth: int = 0) -> Quantity:
 
 def bytes_of_regex(regex: str) -> Quantity:
     """Bytes of a text that matches all of a regex."""
-    try:
-        # Its width is what `re` itself goes by; there is no public way to it.
-        parsed: Any = importlib.import_module("re._parser").parse(regex)
-        least, most = (int(width) for width in parsed.getwidth())
-    except (ImportError, AttributeError, re.error, OverflowError):
+    width = width_of_regex(regex)
+    if width is None:
         return _UNKNOWN_BYTES
-    if most >= 1 << 16:
+    least, most = width
+    if most is None:
         return Quantity(least, None)
     is_ascii = regex.isascii() and not re.search(r"\\[^.dt]|\.|\[\^", regex)
     return Quantity(least, most * (1 if is_ascii else _MOST_BYTES_A_CHAR))

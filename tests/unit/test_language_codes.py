@@ -130,6 +130,8 @@ FILES = [
      "false: { b: { set: 2 } } },\n    default: { c: { set: 1 } } }\n"),
     ("WF155", "4:41", HEAD + "steps:\n  a: { user: hi, gen: { temperature: 0, n: 2, "
      "pick: all } }\n"),
+    ("WF156", "4:3", HEAD + "steps:\n  a: { set: 1 }\n"),
+    ("WF157", "4:25", HEAD + "steps:\n  a: { user: hi, gen: { json: string } }\n"),
     ("WF201", "8:19", _expression("${ inputs.s = 1 }")),
     ("WF202", "8:10", _expression("${ input.s }")),
     ("WF203", "8:17", _expression("${ inputs.z }")),
@@ -164,10 +166,12 @@ def test_a_subflow_lies_in_the_folder_and_does_not_run_itself(tmp_path: pathlib.
     outside.write_text(HEAD + "steps: { a: { set: secret } }\n")
     folder = tmp_path / "flows"
     (folder / "link.yaml").symlink_to(outside)
-    (folder / "sub" / "ok.yaml").write_text(HEAD + "steps: { a: { set: 1 } }\n")
+    (folder / "sub" / "ok.yaml").write_text(
+        HEAD + "steps: { a: { set: 1 } }\noutputs: { a: '${ a }' }\n"
+    )
 
     def codes(path: str) -> list[tuple[str, str]]:
-        text = f"{HEAD}steps:\n  a:\n    run: {path}\n"
+        text = f"{HEAD}steps:\n  a:\n    run: {path}\noutputs: {{ a: '${{ a }}' }}\n"
         (folder / "main.yaml").write_text(text)
         return [(one.code, one.message) for one in load(folder / "main.yaml").diagnostics]
 

@@ -213,5 +213,76 @@ def test_a_step_that_nothing_uses_is_warned_of(expected: list[str], steps: str) 
     assert expected == _warnings(f"{TOOLS}steps: {steps}\noutputs: {{ o: '${{ b }}' }}\n")
 
 
-def test_without_outputs_every_step_is_a_result() -> None:
-    assert [] == _warnings("steps: { a: { set: 1 }, b: { set: 2 } }\n")
+def test_a_workflow_without_outputs_is_told_once_and_not_for_each_step() -> None:
+    assert ["WF156"] == _warnings("steps: { a: { set: 1 }, b: { set: 2 } }\n")
+
+
+def test_a_workflow_that_is_there_for_its_effects_needs_no_outputs() -> None:
+    tools = "tools: { send: { python: 'm:f', effect: write } }\n"
+
+    assert [] == _warnings(f"{tools}steps: {{ a: {{ call: send }} }}\n")
+
+
+@pytest.mark.parametrize(
+    ("gen", "part"),
+    [
+        ('regex: "[a-z]+[.]"', "a match"),
+        ("json: { type: string }", "the text that it is"),
+        ("json: { type: array, items: { type: integer } }", "the list that it is"),
+        ("json: { type: object, properties: { a: { type: string } } }", "the text a"),
+        ("json: { type: array, maxItems: 3, items: { type: string } }", "the text []"),
+        ("json: { anyOf: [{ type: integer }, { type: string }] }", "the text that it is"),
+        ('json: { type: string, pattern: "^a*$" }', "the text that it is"),
+    ],
+)
+def test_an_answer_to_which_nothing_sets_an_end_is_warned_of(gen: str, part: str) -> None:
+    steps = f"steps: {{ a: {{ user: hi, gen: {{ {gen} }} }} }}\noutputs: {{ a: '${{ a }}' }}\n"
+
+    (found,) = load_text(f"{HEAD}{steps}").diagnostics
+
+    assert found.code == "WF157"
+    assert f"nothing ends the answer: {part} may have any length" in found.message
+    assert [] == _warnings(steps.replace("gen: { ", "gen: { max_tokens: 90, "))
+    assert [] == _warnings("defaults: { gen: { max_tokens: 90 } }\n" + steps)
+
+
+@pytest.mark.parametrize(
+    "gen",
+    [
+        "",
+        'regex: "[a-z]{1,60}"',
+        "choice: [a, b]",
+        "json: { type: string, maxLength: 60 }",
+        "json: { type: string, enum: [a, b] }",
+        'json: { type: array, maxItems: 3, items: { type: string, pattern: "^[a-z]{1,9}$" } }',
+        "json: { type: object, properties: { a: { type: number }, b: { type: boolean } } }",
+    ],
+)
+def test_an_answer_that_ends_by_itself_needs_no_max_tokens(gen: str) -> None:
+    steps = f"steps: {{ a: {{ user: hi, gen: {{ {gen} }} }} }}\noutputs: {{ a: '${{ a }}' }}\n"
+
+    assert [] == _warnings(steps)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "from: b # the first\n    gen:",
+        "user: ${ b } # all of it\n    gen:",
+        'user: "quoted" # and done\n    gen:',
+        "user: hi\n    gen: # as it likes",
+        "for: x in [1] # once\n    do: { c: { set: 1 } }",
+    ],
+)
+def test_a_comment_behind_what_is_no_text_is_a_comment(keys: str) -> None:
+    steps = f"steps:\n  b: {{ user: hi, gen: }}\n  a:\n    {keys}\n"
+
+    assert [] == _warnings(steps + "outputs: { a: '${ a }', b: '${ b }' }\n")
+
+
+def test_a_condition_without_its_braces_is_told_with_them() -> None:
+    steps = "steps:\n  a: { set: 1 }\n  b: { set: 2, when: a != 1 }\noutputs: { b: '${ b }' }\n"
+
+    (found,) = load_text(f"{HEAD}{steps}").diagnostics
+
+    assert ("WF211", "write when: ${ a != 1 }") == (found.code, found.help)

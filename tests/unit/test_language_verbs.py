@@ -320,7 +320,8 @@ def test_the_help_of_a_switch_names_the_missing_cases_and_the_near_miss() -> Non
 
 
 def test_a_comparison_with_a_choice_that_is_none_is_warned_of() -> None:
-    found = problems(CHOSEN + "  s: { set: 1, when: '${ kind == \"bgu\" }' }\n")
+    steps = CHOSEN + "  s: { set: 1, when: '${ kind == \"bgu\" }' }\n"
+    found = problems(steps + "outputs: { s: '${ s }' }\n")
 
     assert [("WF212", "did you mean 'bug'?")] == found
 

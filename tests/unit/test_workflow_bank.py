@@ -135,7 +135,7 @@ def test_wf_017_block_scalars_clip_strip_fold_and_keep() -> None:
 
 def test_wf_018_a_space_before_a_hash_cuts_the_text_and_is_warned_of() -> None:
     expected = {key: BANK["WF-018"]["expected"][key] for key in ("m1", "m2", "m3")}
-    steps = "steps:\n  a:\n    gen:\n    user: use tag #5 now\n"
+    steps = "steps:\n  a:\n    gen:\n    user: use tag #5 now\noutputs: { a: '${ a }' }\n"
 
     assert expected == read(BANK["WF-018"]["input"]["yaml"])
     assert [("WF018", 6, 19)] == found(HEAD + steps)
