@@ -11,6 +11,7 @@ if __name__ != "flowforge.grammars":
 
 if TYPE_CHECKING:
     from flowforge.grammars.constraint import CompiledConstraint, ConstraintState
+    from flowforge.grammars.json_options import JsonOptions
     from flowforge.grammars.json_schema import compile_json_schema
     from flowforge.grammars.json_text import validate_json
     from flowforge.grammars.schema_check import SchemaProblem, check_schema
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompiledConstraint",
     "ConstraintState",
+    "JsonOptions",
     "SchemaProblem",
     "Vocabulary",
     "check_schema",
@@ -33,6 +35,7 @@ __all__ = [
 _HOMES = {
     "CompiledConstraint": "constraint",
     "ConstraintState": "constraint",
+    "JsonOptions": "json_options",
     "SchemaProblem": "schema_check",
     "Vocabulary": "vocabulary",
     "check_schema": "schema_check",

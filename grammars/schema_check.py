@@ -1,7 +1,7 @@
 """What is wrong with a JSON Schema, found before a token is spent and without a model.
 
 Three readings, each only if the one before found no error: size and depth; the meta-schema and
-the keywords; and the grammar that the schema compiles to.
+the keywords; and the grammar that the schema compiles to, with what that leaves out.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from flowforge.grammars.json_grammar import json_grammars
+from flowforge.grammars.json_options import STRICT
+from flowforge.grammars.lowering.formats import MASKED, asks_judge_only, is_masked
+from flowforge.grammars.lowering.positions import ANNOTATIONS, KNOWN, inner_schemas
 from flowforge.grammars.plain_schemas import is_sure_to_compile
-from flowforge.grammars.schema_dialect import make_validator, to_plain, to_pointer
+from flowforge.grammars.schema_dialect import draft_of, to_plain, to_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jsonschema import ValidationError
 
+    from flowforge.grammars.json_grammar import JsonGrammar
+    from flowforge.grammars.json_options import JsonOptions
+    from flowforge.grammars.lowering import Unenforced
     from flowforge.grammars.schema_dialect import JsonInput, JsonValue
 
     Path = tuple[str | int, ...]
@@ -29,41 +36,16 @@ MAX_CHARS = 1_000_000
 _MAX_REASON_CHARS = 200
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Where schemas stand inside a schema, by keyword.
-_ONE_SCHEMA = frozenset({"additionalProperties", "additionalItems", "items"})
-_SCHEMA_LIST = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
-_SCHEMA_MAP = frozenset({"properties", "patternProperties", "$defs", "definitions"})
-# Keywords that the mask enforces as they stand (llguidance 1.9, strict).
-_ENFORCED = _words(
-    """$anchor $ref $schema const enum exclusiveMaximum exclusiveMinimum format maxItems maxLength
-    maxProperties maximum minItems minLength minProperties minimum multipleOf pattern required type
-    """
-)
-# Keywords that ask for nothing.
-_ANNOTATIONS = _words(
-    """$comment $id $vocabulary contentEncoding contentMediaType contentSchema default deprecated
-    description examples id readOnly title writeOnly
-    """
-)
-_NOT_ENFORCED = _words(
-    """$dynamicAnchor $dynamicRef $recursiveAnchor $recursiveRef contains dependencies
-    dependentRequired dependentSchemas else if maxContains minContains not propertyNames then
-    unevaluatedItems unevaluatedProperties uniqueItems
-    """
-)
-_TYPES = _words("array boolean integer null number object string")
-_ALLOWED = _ENFORCED | _ANNOTATIONS | _ONE_SCHEMA | _SCHEMA_LIST | _SCHEMA_MAP
+_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _HINTS = {
     "uniqueItems": "leave it out and remove duplicates in the step that reads the answer",
-    "dependencies": "name the combinations with anyOf",
     "dependentRequired": "name the combinations with anyOf",
+    "dependentSchemas": "name the combinations with anyOf",
     "if": "name the combinations with anyOf",
+    "oneOf": "give each branch a property with another const, or use anyOf",
     "not": "say with enum, anyOf or pattern what is allowed",
 }
+_RELAX = "or judge only the finished answer by it, with on_unsupported: relax"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,37 +62,38 @@ class SchemaProblem:
     help: str | None = None
 
 
-def check_schema(schema: JsonInput) -> list[SchemaProblem]:
+def check_schema(schema: JsonInput, options: JsonOptions = STRICT) -> list[SchemaProblem]:
     """Find what keeps a schema from being valid or enforced, and what looks like a slip.
 
+    What only the finished answer can be judged by is an error, or a warning if `options` relax it.
     Never raises for a bad schema; the list is empty for a good one.
     """
+    problems = check_words(schema)
+    has_error = any(problem.severity == "error" for problem in problems)
+    plain = None if has_error else to_plain(schema)
+    if not has_error and not is_sure_to_compile(plain):
+        problems += _check_grammar(plain, options)
+    return problems
+
+
+def check_words(schema: JsonInput) -> list[SchemaProblem]:
+    """The part of `check_schema` that compiles nothing: size, meta-schema, keywords."""
     problems = _check_limits(schema)
     if problems:
         return problems
     plain = to_plain(schema)
-    problems = [*_check_meta_schema(plain), *_check_keywords(plain, ())]
-    has_error = any(problem.severity == "error" for problem in problems)
-    if not has_error and not is_sure_to_compile(plain):
-        problems += _check_grammar(plain)
-    return problems
+    return [*_check_meta_schema(plain), *_check_keywords(plain, ())]
 
 
-def strict_grammar(schema_json: str) -> str:
-    """Wrap a schema for llguidance: compact, strict, whatever options the schema itself carries."""
-    from llguidance import LLMatcher
-
-    grammar = LLMatcher.grammar_from_json_schema(
-        "{}" if schema_json == "true" else schema_json,
-        overrides={
-            "whitespace_flexible": False,
-            "item_separator": ",",
-            "key_separator": ":",
-            "coerce_one_of": False,
-            "lenient": False,
-        },
-    )
-    return str(grammar)
+def left_out(keyword: Unenforced, options: JsonOptions) -> SchemaProblem:
+    """What is said of a keyword that only the finished answer can be judged by."""
+    name = repr(keyword.keyword)
+    if options.on_unsupported == "relax":
+        message = f"keyword {name} judges only the finished answer: {keyword.reason}"
+        return SchemaProblem(keyword.pointer, message, "warning")
+    hint = _HINTS.get(keyword.keyword, "leave it out, or say it with keywords that can be enforced")
+    message = f"keyword {name} cannot be enforced while the model writes: {keyword.reason}"
+    return SchemaProblem(keyword.pointer, message, "error", f"{hint}; {_RELAX}")
 
 
 def _check_limits(schema: JsonInput) -> list[SchemaProblem]:
@@ -152,7 +135,7 @@ def _check_meta_schema(schema: JsonValue) -> Iterator[SchemaProblem]:
         yield SchemaProblem("", "no answer can satisfy the schema false")
     if is_plainly_valid(schema):
         return
-    draft = type(make_validator(schema))
+    draft = draft_of(schema)
     for error in draft(draft.META_SCHEMA).iter_errors(schema):
         deepest = _deepest(error)
         yield SchemaProblem(to_pointer(deepest.absolute_path), _describe(deepest))
@@ -212,78 +195,82 @@ def _check_keywords(schema: JsonValue, path: Path) -> Iterator[SchemaProblem]:
         return
     for keyword, value in schema.items():
         yield from _check_keyword(keyword, value, (*path, keyword))
-        for inner_path, inner in _inner_schemas(keyword, value):
+        for inner_path, inner in inner_schemas(keyword, value):
             yield from _check_keywords(inner, (*path, *inner_path))
 
 
 def _check_keyword(keyword: str, value: JsonValue, path: Path) -> Iterator[SchemaProblem]:
-    if keyword in _NOT_ENFORCED:
+    is_reference = keyword in ("$ref", "$dynamicRef") and isinstance(value, str)
+    if is_reference and not str(value).startswith("#"):
         yield SchemaProblem(
             to_pointer(path),
-            f"keyword {keyword!r} cannot be enforced while the model writes",
-            help=_HINTS.get(keyword, "leave it out, or say it with keywords that can be enforced"),
-        )
-    elif keyword == "$ref" and isinstance(value, str) and not value.startswith("#"):
-        yield SchemaProblem(
-            to_pointer(path),
-            f"reference {value!r} leads out of the schema, expected '#/…'",
+            f"reference {value!r} leads out of the schema, expected '#/…'; nothing is fetched",
             help="put what it refers to under $defs",
         )
-    elif keyword not in _ALLOWED:
+    elif keyword == "format" and isinstance(value, str):
+        if not is_masked(value) and not asks_judge_only(value):
+            yield _unknown_format(value, path)
+    elif keyword not in KNOWN:
         yield _unknown_keyword(keyword, path)
+
+
+def _unknown_format(name: str, path: Path) -> SchemaProblem:
+    """A format that nobody knows is an annotation, as JSON Schema has it; a slip is an error."""
+    near = difflib.get_close_matches(name.replace("_", "-").lower(), sorted(MASKED), 1, 0.8)
+    if near:
+        help = f"did you mean {near[0]!r}?"
+        return SchemaProblem(to_pointer(path), f"unknown format {name!r}", "error", help)
+    message = f"unknown format {name!r} asks for nothing"
+    return SchemaProblem(to_pointer(path), message, "warning", "say with pattern what is meant")
 
 
 def _unknown_keyword(keyword: str, path: Path) -> SchemaProblem:
     """A misspelt constraint would go unenforced: an error. Anything else unknown is a remark."""
     pointer = to_pointer(path)
-    near = difflib.get_close_matches(keyword, sorted(_ALLOWED | _NOT_ENFORCED), n=1, cutoff=0.8)
+    near = difflib.get_close_matches(keyword, sorted(KNOWN), n=1, cutoff=0.8)
     if not near or keyword.startswith(("_", "x-", "$")):
         message = f"unknown keyword {keyword!r} asks for nothing"
         return SchemaProblem(pointer, message, "warning", "remove it")
-    severity: Literal["error", "warning"] = "warning" if near[0] in _ANNOTATIONS else "error"
+    severity: Literal["error", "warning"] = "warning" if near[0] in ANNOTATIONS else "error"
     return SchemaProblem(
         pointer, f"unknown keyword {keyword!r}", severity, f"did you mean {near[0]!r}?"
     )
 
 
-def _inner_schemas(keyword: str, value: JsonValue) -> Iterator[tuple[Path, JsonValue]]:
-    if keyword in _SCHEMA_MAP and isinstance(value, dict):
-        for name, inner in value.items():
-            yield (keyword, name), inner
-    elif keyword in _SCHEMA_LIST and isinstance(value, list):
-        for idx, inner in enumerate(value):
-            yield (keyword, idx), inner
-    elif keyword in _ONE_SCHEMA:
-        yield (keyword,), value
-
-
-def _check_grammar(schema: JsonValue) -> list[SchemaProblem]:
+def _check_grammar(schema: JsonValue, options: JsonOptions) -> list[SchemaProblem]:
     """Compile without a vocabulary: ranges, patterns, references, and what is too large."""
-    reason = _compile_fault(schema)
-    if reason is None:
-        return []
-    pointer = to_pointer(_locate(schema, reason))
-    return [SchemaProblem(pointer, f"cannot be enforced: {reason}")]
+    grammar, reason = _compiled(schema, options)
+    if grammar is None:
+        pointer = to_pointer(_locate(schema, reason, options))
+        help = None if options.on_unsupported == "relax" else f"make it simpler; {_RELAX}"
+        refused = SchemaProblem(pointer, f"cannot be enforced: {reason}", help=help)
+        first = next(iter(json_grammars(schema, options)))
+        return [refused, *(left_out(keyword, options) for keyword in first.unenforced)]
+    return [left_out(keyword, options) for keyword in grammar.unenforced]
 
 
-def _compile_fault(schema: JsonValue) -> str | None:
+def _compiled(schema: JsonValue, options: JsonOptions) -> tuple[JsonGrammar | None, str]:
+    """The grammar of a schema, or why none compiles."""
     from llguidance import LLMatcher
 
-    reason = str(LLMatcher.validate_grammar(strict_grammar(json.dumps(schema))))
-    # A warning is about the grammar's speed and not about what it enforces.
-    if not reason or reason.startswith("WARNING"):
-        return None
-    return " ".join(reason.removeprefix("ERROR: ").split())[:_MAX_REASON_CHARS]
+    reasons: list[str] = []
+    for grammar in json_grammars(schema, options):
+        reason = str(LLMatcher.validate_grammar(grammar.text))
+        # A warning is about the grammar's speed.
+        if not reason or reason.startswith("WARNING"):
+            return grammar, ""
+        reasons.append(" ".join(reason.removeprefix("ERROR: ").split())[:_MAX_REASON_CHARS])
+    return None, reasons[-1]
 
 
-def _locate(schema: JsonValue, reason: str, path: Path = ()) -> Path:
+def _locate(schema: JsonValue, reason: str, options: JsonOptions, path: Path = ()) -> Path:
     """Find the innermost schema that fails by itself in the same words: llguidance names no place.
 
     One with references to the whole fails in other words by itself and is passed over.
     """
     if isinstance(schema, dict):
         for keyword, value in schema.items():
-            for inner_path, inner in _inner_schemas(keyword, value):
-                if isinstance(inner, dict) and _compile_fault(inner) == reason:
-                    return _locate(inner, reason, (*path, *inner_path))
+            for inner_path, inner in inner_schemas(keyword, value):
+                if isinstance(inner, dict) and _compiled(inner, options)[1] == reason:
+                    return _locate(inner, reason, options, (*path, *inner_path))
     return path

@@ -17,18 +17,28 @@ JsonInput: TypeAlias = (
 )
 
 
+def draft_of(schema: JsonInput) -> type[Validator]:
+    """The validator class of the draft that a schema names, or else of 2020-12."""
+    # Here and not above: the import takes longer than `flowforge --help` may.
+    from jsonschema.validators import Draft202012Validator, validator_for
+
+    plain = cast("bool | dict[str, object]", to_plain(schema))
+    return validator_for(plain, default=Draft202012Validator)
+
+
 def make_validator(schema: JsonInput) -> Validator:
     """Make the validator of a schema (object or boolean), of the draft it names or else 2020-12.
 
-    References resolve inside the schema only: nothing is ever fetched.
+    References resolve inside the schema only: nothing is ever fetched. Patterns mean what they mean
+    to the mask.
     """
-    # Here and not above: the import takes longer than `flowforge --help` may.
-    from jsonschema.validators import Draft202012Validator, validator_for
     from referencing import Registry
 
+    from flowforge.grammars.judge import judge_of
+
+    judge = judge_of(draft_of(schema))
     plain = cast("bool | dict[str, object]", to_plain(schema))
-    draft = validator_for(plain, default=Draft202012Validator)
-    return draft(plain, registry=Registry(), format_checker=draft.FORMAT_CHECKER)
+    return judge(plain, registry=Registry(), format_checker=judge.FORMAT_CHECKER)
 
 
 def to_plain(value: JsonInput) -> JsonValue:

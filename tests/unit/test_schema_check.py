@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowforge.grammars import check_schema
+from flowforge.grammars import JsonOptions, check_schema
 
 
 @pytest.mark.parametrize(
@@ -30,13 +30,17 @@ def test_a_good_schema_has_no_problem(schema: Any) -> None:
     [
         ({"type": "strin"}, "/type", "strin"),
         ({"minItems": "3"}, "/minItems", "integer"),
-        ({"properties": {"a/b": {"not": {}}}}, "/properties/a~1b/not", "'not'"),
+        ({"properties": {"a/b": {"not": {"contains": {}}}}}, "/properties/a~1b/not", "'not'"),
         ({"anyOf": [{}, {"uniqueItems": True}]}, "/anyOf/1/uniqueItems", "cannot be enforced"),
         ({"propertiez": {}}, "/propertiez", "unknown keyword"),
         ({"$ref": "https://example.com/s"}, "/$ref", "leads out"),
         ({"$ref": "#/$defs/x"}, "", "/$defs/x"),
-        ({"items": {"type": "string", "pattern": "(?=a)b"}}, "/items", "look-ahead"),
-        ({"properties": {"a": {"format": "foo"}}}, "/properties/a", "foo"),
+        ({"items": {"type": "string", "pattern": "(?=a)b"}}, "/items/pattern", "look-ahead"),
+        ({"properties": {"a": {"format": "date_time"}}}, "/properties/a/format", "date_time"),
+        ({"items": {"format": "regex"}}, "/items/format", "does not know 'regex'"),
+        ({"$dynamicRef": "https://example.com/s"}, "/$dynamicRef", "nothing is fetched"),
+        ({"oneOf": [{"minimum": 1}, {"pattern": "a"}]}, "/oneOf", "exclude each other"),
+        ({"if": {"contains": {}}, "then": {"minItems": 2}}, "/if", "does not hold"),
         ({"type": "integer", "minimum": 5, "maximum": 4}, "", "minimum (5)"),
         (False, "", "no answer"),
         (5, "", "an object or a boolean"),
@@ -62,9 +66,36 @@ def test_an_unknown_keyword_that_constrains_nothing_is_a_warning(keyword: str) -
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    problems = check_schema({"not": {}, "properties": {"a": {"maxItem": 1}}, "type": "list"})
+    problems = check_schema({"$ref": "a.json", "properties": {"a": {"maxItem": 1}}, "type": "list"})
 
-    assert {"/not", "/properties/a/maxItem", "/type"} == {problem.pointer for problem in problems}
+    assert {"/$ref", "/properties/a/maxItem", "/type"} == {problem.pointer for problem in problems}
+    contains: Any = {"contains": {"type": "null"}}
+    problems = check_schema({"uniqueItems": True, "properties": {"a": contains}})
+    assert {"/uniqueItems", "/properties/a/contains"} == {problem.pointer for problem in problems}
+
+
+def test_relaxed_keywords_are_warnings_with_their_places() -> None:
+    schema: Any = {"properties": {"a": {"uniqueItems": True}, "b": {"contains": {"type": "null"}}}}
+
+    problems = check_schema(schema, JsonOptions(on_unsupported="relax"))
+
+    assert ["/properties/a/uniqueItems", "/properties/b/contains"] == [p.pointer for p in problems]
+    assert {"warning"} == {problem.severity for problem in problems}
+    assert "judges only the finished answer" in problems[0].message
+
+
+def test_an_error_says_that_it_can_be_relaxed() -> None:
+    (problem,) = check_schema({"uniqueItems": True})
+
+    assert problem.help is not None
+    assert "on_unsupported: relax" in problem.help
+
+
+@pytest.mark.parametrize("name", ["byte", "int32", "path"])
+def test_a_format_that_nobody_knows_is_a_remark(name: str) -> None:
+    (problem,) = check_schema({"type": "string", "format": name})
+
+    assert ("warning", "/format") == (problem.severity, problem.pointer)
 
 
 @pytest.mark.parametrize("depth", [65, 5_000])
