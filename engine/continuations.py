@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from flowforge.engine.step_errors import first_error
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -60,15 +62,8 @@ async def score_continuations(
     try:
         await score_all(sequence, _segments_of(continuations))
     except ExceptionGroup as group:
-        raise _first_error(group) from None
+        raise first_error(group) from None
     return ScoredContinuations(tuple(map(tuple, scores)), usage, num_computed)
-
-
-def _first_error(error: Exception) -> Exception:
-    """The error of the first fork that failed: what fails one of them fails the call."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 @dataclass(slots=True)

@@ -34,8 +34,10 @@ class SamplingParams:
     prompt or output hold, once each (Keskar et al., arXiv 1909.05858). presence_penalty,
     frequency_penalty: subtracted once, and for each occurrence, for ids of the output.
     logit_bias: added to the logits of these ids; -100 and below bans an id, whatever its logit.
-    seed: the same seed gives the same tokens, whatever else is in the batch.
-    max_tokens: None ends at the context's or the pool's end. min_tokens: no end before.
+    seed, branch: the same seed and branch give the same tokens, whatever else is in the batch;
+    branches of one seed are independent of each other.
+    max_tokens: None ends at the context's or the pool's end. min_tokens: no end-of-sequence token
+    before; a stop condition or a complete constraint still ends the output.
     num_logprobs: None is off; else each token comes with its log probability under the model,
     before all of the above, and with that many of the likeliest ones.
     """
@@ -49,6 +51,7 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     seed: int = 0
+    branch: int = 0
     max_tokens: int | None = None
     min_tokens: int = 0
     ignore_eos: bool = False
@@ -68,6 +71,7 @@ class SamplingParams:
             _require(token_id >= 0, "logit_bias", "keyed by token ids", token_id)
             _require(-100 <= bias <= 100, "logit_bias", "from -100 to 100", bias)
         _require(self.seed >= 0, "seed", "at least 0", self.seed)
+        _require(0 <= self.branch < 2**64, "branch", "from 0 to 2**64 - 1", self.branch)
         _require(self.min_tokens >= 0, "min_tokens", "at least 0", self.min_tokens)
         if self.max_tokens is not None:
             _require(self.max_tokens >= 1, "max_tokens", "at least 1", self.max_tokens)
@@ -109,8 +113,9 @@ def sample(
     """Choose a token id.
 
     logits: float32 [vocab_size], not changed, penalties applied. position: index of the new token
-    in its sequence, the counter of the random stream, so the draw depends on (seed, position) and
-    nothing else. mask: uint32 [ceil(vocab_size / 32)], bit set = allowed. banned: ids never chosen.
+    in its sequence, the counter of the random stream, so the draw depends on (seed, branch,
+    position) and nothing else. mask: uint32 [ceil(vocab_size / 32)], bit set = allowed. banned:
+    ids never chosen.
     Raises EngineError EN211 when a logit is NaN, EN212 when no token is allowed.
     """
     allowed = _allowed_ids(mask, len(logits)) if mask is not None else None
@@ -163,9 +168,30 @@ def logprobs_of(logits: npt.NDArray[np.float32], token_id: int, num_top: int) ->
     """
     shifted = logits.astype(np.float64) - float(logits.max())
     logprobs = shifted - np.log(np.exp(shifted).sum())
-    best = _candidates(logits, num_top) if num_top else np.empty(0, dtype=np.intp)
+    best = _best(logits, num_top) if num_top else np.empty(0, dtype=np.intp)
     top = tuple((int(one), float(logprobs[one])) for one in best)
     return TokenLogprobs(token_id, float(logprobs[token_id]), top)
+
+
+def candidates(
+    scores: npt.NDArray[np.float32], params: SamplingParams
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    """What a token is drawn from: indices into `scores`, the likeliest first, and their weights.
+
+    scores: float32 [num_scores], not all -inf. params: a temperature above 0. Weights are relative
+    to the first, which is 1. Equal scores are in order of index, one on every machine.
+    """
+    order = _best(scores, params.top_k)
+    best = float(scores[order[0]])
+    weights = np.exp((scores[order].astype(np.float64) - best) / params.temperature)
+    if params.min_p > 0:
+        keep = int(np.count_nonzero(weights >= params.min_p))
+        order, weights = order[:keep], weights[:keep]
+    if params.top_p < 1:
+        cumulative = weights.cumsum()
+        keep = int(np.searchsorted(cumulative, params.top_p * cumulative[-1])) + 1
+        order, weights = order[:keep], weights[:keep]
+    return order, weights
 
 
 def _choose(scores: npt.NDArray[np.float32], params: SamplingParams, position: int) -> int:
@@ -176,22 +202,14 @@ def _choose(scores: npt.NDArray[np.float32], params: SamplingParams, position: i
         raise EngineError("EN212", "no token is allowed here: logit_bias bans all that are left")
     if params.temperature < _GREEDY_BELOW or params.top_k == 1:
         return best
-    # Ids in order of falling score; equal scores by id, so the order is one on every machine.
-    order = _candidates(scores, params.top_k)
-    weights = np.exp((scores[order].astype(np.float64) - float(scores[best])) / params.temperature)
-    if params.min_p > 0:
-        keep = int(np.count_nonzero(weights >= params.min_p))
-        order, weights = order[:keep], weights[:keep]
+    order, weights = candidates(scores, params)
     cumulative = weights.cumsum()
-    if params.top_p < 1:
-        keep = int(np.searchsorted(cumulative, params.top_p * cumulative[-1])) + 1
-        order, cumulative = order[:keep], cumulative[:keep]
-    uniform = _uniform(params.seed, position)
+    uniform = _uniform(params.seed, params.branch, position)
     picked = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
     return int(order[min(picked, len(order) - 1)])
 
 
-def _candidates(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.intp]:
+def _best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.intp]:
     if not 0 < top_k < scores.size:
         return np.argsort(-scores, kind="stable")
     # Everything that is at least the k-th best, then the stable order, then exactly k.
@@ -200,10 +218,14 @@ def _candidates(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.i
     return ids[np.argsort(-scores[ids], kind="stable")][:top_k]
 
 
-def _uniform(seed: int, position: int) -> float:
-    """A counter-based draw in [0, 1): Philox keyed by the seed, at this position."""
+def _uniform(seed: int, branch: int, position: int) -> float:
+    """A counter-based draw in [0, 1): Philox keyed by the seed, at this position of the branch.
+
+    Each branch has a stretch of 2**64 counters to itself.
+    """
     key = np.array([seed & (2**64 - 1), seed >> 64 & (2**64 - 1)], dtype=np.uint64)
-    return float(np.random.Generator(np.random.Philox(key=key, counter=position)).random())
+    counter = np.array([position, branch, 0, 0], dtype=np.uint64)
+    return float(np.random.Generator(np.random.Philox(key=key, counter=counter)).random())
 
 
 def _allowed_ids(mask: npt.NDArray[np.uint32], vocab_size: int) -> npt.NDArray[np.intp]:

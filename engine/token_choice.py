@@ -55,11 +55,12 @@ def choose_tokens(
         # Only then: copying the tokens at each step would cost more the longer the context.
         prompt, output = tokens[: generation.prompt_len], tokens[generation.prompt_len :]
         scores = adjust(logits, params, prompt=prompt, output=output)
+    banned = tuple(eos_token_ids) if generation.num_output < params.min_tokens else ()
     if constraint is not None:
-        token_id = _sample_allowed(constraint, scores, params, len(tokens), eos_token_ids, mask)
+        token_id = _sample_allowed(
+            constraint, scores, params, len(tokens), eos_token_ids, mask, banned
+        )
     else:
-        is_early = generation.num_output < params.min_tokens
-        banned = tuple(eos_token_ids) if is_early else ()
         token_id = sample(scores, params, position=len(tokens), banned=banned)
     logprobs: tuple[TokenLogprobs, ...] = ()
     if params.num_logprobs is not None:
@@ -87,19 +88,32 @@ def _sample_allowed(
     position: int,
     eos_token_ids: frozenset[int],
     mask: npt.NDArray[np.uint32] | None,
+    banned: tuple[int, ...],
 ) -> int:
-    """Sample a token that the constraint takes; it has then consumed it, but for an end token."""
+    """Sample a token that the constraint takes; it has then consumed it, but for an end token.
+
+    banned: ids that are taken only where the constraint allows no other.
+    """
     if mask is None:
         mask = new_mask(len(scores))
         constraint.fill_mask(mask)
     for _ in range(_MAX_REFUSALS):
-        token_id = sample(scores, params, position=position, mask=mask)
+        if banned and not _allows_other_than(banned, mask):
+            banned = ()
+        token_id = sample(scores, params, position=position, mask=mask, banned=banned)
         if token_id in eos_token_ids or constraint.advance(token_id):
             return token_id
         constraint.fill_mask(mask)
     raise EngineError(
         "EN212", f"the constraint refused {_MAX_REFUSALS} tokens that its mask allowed"
     )
+
+
+def _allows_other_than(token_ids: tuple[int, ...], mask: npt.NDArray[np.uint32]) -> bool:
+    left = mask.copy()
+    for token_id in token_ids:
+        left[token_id // 32] &= np.uint32(~(1 << token_id % 32) & 0xFFFFFFFF)
+    return bool(left.any())
 
 
 def _take_forced(
