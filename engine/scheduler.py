@@ -18,6 +18,7 @@ prompts never preempt each other chunk by chunk.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from flowforge.engine.kv.tokens import common_prefix_len
 from flowforge.engine.sequence import Sequence, SequenceState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Generator, Iterator
 
     from flowforge.engine.kv.cache import KvCache
 
@@ -197,20 +198,18 @@ class Scheduler:
         """Add tokens to an idle sequence."""
         assert sequence.state is SequenceState.IDLE, f"{sequence} is busy"
         if token_ids:
-            sequence.tokens.extend(token_ids)
-            sequence.last_logits = None
-            self._place_anew(sequence)
+            with self._changing(sequence):
+                sequence.tokens.extend(token_ids)
 
     def truncate(self, sequence: Sequence, num_tokens: int) -> None:
         """Forget an idle sequence's tokens behind `num_tokens`; the pages stay cached."""
         assert sequence.state is SequenceState.IDLE, f"{sequence} is busy"
         if num_tokens < len(sequence.tokens):
-            del sequence.tokens[num_tokens:]
-            sequence.last_logits = None
-            if sequence.num_computed > num_tokens:
-                self._drop_path(sequence)
-            else:
-                self._place_anew(sequence)
+            with self._changing(sequence):
+                del sequence.tokens[num_tokens:]
+                if sequence.path is not None and sequence.num_computed > num_tokens:
+                    self._kv.release(sequence.path)
+                    sequence.path = None
 
     def expect_use(self, sequence: Sequence, num_steps: float) -> None:
         """Its holder's program needs a sequence again in so many steps."""
@@ -401,8 +400,11 @@ class Scheduler:
             sequence.path = None
             self._kv.expect(sequence.expectation)
 
-    def _place_anew(self, sequence: Sequence) -> None:
-        """The tokens of a sequence have changed."""
+    @contextmanager
+    def _changing(self, sequence: Sequence) -> Generator[None]:
+        """Change the tokens of an idle sequence, which no page may be expected for meanwhile."""
+        self._kv.withdraw(sequence.expectation)
+        yield
+        sequence.last_logits = None
         if sequence.path is None:
-            self._kv.withdraw(sequence.expectation)
             self._kv.expect(sequence.expectation)

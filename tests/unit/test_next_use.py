@@ -201,3 +201,22 @@ def test_a_preempted_sequence_finds_its_pages_before_others_lose_theirs() -> Non
     assert 4 >= cached_len(kv, text(24, first=2))
     client.run()
     assert right_output(text(20), 1) == output(updates)[:1]
+
+
+def test_pages_of_tokens_that_were_cut_off_are_not_expected_any_more() -> None:
+    """Found by random operations: the page of the cut tokens could not be evicted."""
+    client, kv = small()
+    client.core.close(computed(client, text(4, first=2)))
+    sequence = computed(client, text(11))
+    press(client, 13)  # one more than is free: the idle sequence holds no page any more
+    assert 11 == cached_len(kv, text(11))
+    for num_steps in range(200):  # until no place in the order is left from before
+        client.core.expect_use(sequence, num_steps)
+
+    client.core.truncate(sequence, 9)
+
+    client.core.check_invariants()
+    other = computed(client, text(8, first=5))
+    client.core.expect_use(other, 1)
+    press(client, 12)
+    assert 8 == cached_len(kv, text(11))
