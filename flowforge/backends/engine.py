@@ -5,7 +5,6 @@ Here the rooms meet: the engine's tokens, the model's chat template, the grammar
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from flowforge.backends.answer_grammars import load_grammar
 from flowforge.backends.answer_reader import AnswerReader
 from flowforge.backends.protocol import (
     BackendStatistics,
@@ -189,7 +189,7 @@ class EngineBackend:
             return started
         if not _has_form(request):
             return None
-        key = json.dumps([request.json_schema, request.choice, request.regex])
+        key = repr((request.json_schema, request.choice, request.regex, request.grammar))
         compiled = self._compiled.get(key)
         if compiled is None:
             compiled = await anyio.to_thread.run_sync(self._compile, request)
@@ -239,6 +239,8 @@ class EngineBackend:
             return compile_choice(request.choice, vocabulary)
         if request.regex is not None:
             return compile_regex(request.regex, vocabulary)
+        if request.grammar is not None:
+            return load_grammar(request.grammar).compile(vocabulary)
         assert request.json_schema is not None
         return compile_json_schema(request.json_schema, vocabulary)
 
@@ -472,7 +474,7 @@ class EngineConversation:
 
 
 def _has_form(request: GenerateRequest) -> bool:
-    forms = (request.json_schema, request.choice, request.regex)
+    forms = (request.json_schema, request.choice, request.regex, request.grammar)
     return any(form is not None for form in forms)
 
 

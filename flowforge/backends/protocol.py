@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from flowforge.grammars.tool_formats import ToolCall, ToolChoice, ToolDefinition
+    from flowforge.language.program import GrammarSpec
     from flowforge.language.token_meter import TokenMeter
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
@@ -53,7 +54,8 @@ class GenerateRequest:
     """One turn for the model to write.
 
     json_schema: the text must be JSON valid under it. choice: it must be exactly one of these.
-    regex: all of it must match. At most one of the three is given.
+    regex: all of it must match. grammar: it must be a text of the grammar. At most one of the four
+    is given.
     offer: tools that the model is told of and may call; with a form, its choice is "none".
     priority: higher goes first where requests wait for each other.
     prefill: how the text begins; the model goes on from there, and the result includes it.
@@ -68,6 +70,7 @@ class GenerateRequest:
     json_schema: Mapping[str, JsonValue] | bool | None = None
     choice: tuple[str, ...] | None = None
     regex: str | None = None
+    grammar: GrammarSpec | None = None
     offer: ToolOffer | None = None
     prefill: str = ""
     priority: int = 0
@@ -113,6 +116,7 @@ class GenerationDone:
     cuts_call: whether max_tokens ended it within a call, or before one that it owed.
     prompt_ids, output_ids: the exact tokens, where the backend knows them; else None.
     num_written: output tokens whose KV decoding wrote; None where unknown (all but the last then).
+    parsed: the value of an answer under a grammar; for whoever runs the generation to set.
     num_restored: output tokens that were given by `GenerateRequest.written`, the first ones: they
     were computed as a prompt is, and num_written does not count them.
     """
@@ -126,6 +130,7 @@ class GenerationDone:
     num_restored: int = 0
     calls: tuple[ToolCall, ...] = ()
     cuts_call: bool = False
+    parsed: JsonValue = None
 
 
 @dataclass(frozen=True, slots=True)

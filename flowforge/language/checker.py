@@ -19,7 +19,7 @@ from flowforge.language.value_drafts import value_of
 from flowforge.language.yaml_nodes import ScalarNode, kind_of_node
 
 if TYPE_CHECKING:
-    from flowforge.language.named_types import SchemaChecker
+    from flowforge.language.checkers import Checkers
     from flowforge.language.scope import Report
     from flowforge.language.subflows import Subflows
     from flowforge.language.yaml_nodes import Entry, MappingNode
@@ -30,18 +30,19 @@ _PROGRAM_NAME = re.compile(r"\w[\w .-]{0,99}")
 
 
 def check_program(
-    root: MappingNode, report: Report, schema_checker: SchemaChecker | None, subflows: Subflows
+    root: MappingNode, report: Report, checkers: Checkers, subflows: Subflows
 ) -> Program:
     """The program; only to be used when the report has no errors."""
     check_keys(root, KEYS, (), "a workflow", report)
     _check_version(root, report)
     name = _name_of(root, report)
-    types = parse_types(root.entry("types"), report, schema_checker)
+    types = parse_types(root.entry("types"), report, checkers.schema)
     inputs = parse_inputs(root.entry("inputs"), types, report)
     context = Context(
         source=report.source,
         report=report,
-        schema_checker=schema_checker,
+        schema_checker=checkers.schema,
+        grammar_checker=checkers.grammar,
         enclosing={},
         types=types,
         tools=parse_tools(root.entry("tools"), types, subflows, report),

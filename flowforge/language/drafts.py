@@ -15,6 +15,7 @@ from flowforge.language.value_drafts import outside
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from flowforge.language.answer_grammars import GrammarChecker
     from flowforge.language.common_keys import CommonDraft
     from flowforge.language.defaults import Defaults
     from flowforge.language.named_types import NamedTypes
@@ -93,6 +94,7 @@ class Context:
     source: Source
     report: Report
     schema_checker: Callable[[JsonValue], list[SchemaProblem]] | None
+    grammar_checker: GrammarChecker | None
     enclosing: dict[str, str]
     types: NamedTypes
     tools: Mapping[str, ToolSpec]

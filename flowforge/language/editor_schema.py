@@ -187,6 +187,32 @@ _FORMS: Schema = {
         "anyOf": [_strings("The texts."), {"type": "string"}],
     },
     "regex": {"type": "string", "description": "The whole answer matches."},
+    "grammar": {
+        "description": "The answer is a text of this Lark grammar.",
+        "anyOf": [
+            {"type": "string", "description": "A file, a shipped grammar, or the grammar itself."},
+            {
+                "type": "object",
+                "properties": {
+                    "file": {"type": "string", "description": "A .lark file beside the workflow."},
+                    "text": {"type": "string", "description": "The grammar itself."},
+                    "name": {"type": "string", "description": "A shipped one: flowforge/json."},
+                    "start": {"type": "string", "description": "The rule of the whole answer."},
+                    "parser": _words("Which parser of lark judges the answer.", "earley", "lalr"),
+                    "dialect": _words("Whose Lark it is.", "lark", "llguidance"),
+                    "approximate": {
+                        "type": "boolean",
+                        "description": "Leave what cannot be masked exactly to lark's judgement.",
+                    },
+                    "tree": {
+                        "type": "boolean",
+                        "description": "Whether the value is {text, tree} or the text alone.",
+                    },
+                },
+                "additionalProperties": False,
+            },
+        ],
+    },
 }
 _TOOL_USE: Schema = {
     "tools": _strings("The tools that the model may call before it answers."),

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flowforge.language.answer_bounds import endless_part, is_endless_regex
+from flowforge.language.answer_grammars import grammar_of
 from flowforge.language.fields import check_keys, integer_of, number_of, text_of, texts_of
 from flowforge.language.named_types import schema_of_entry
 from flowforge.language.program import SamplingSpec
-from flowforge.language.types import STRING, Choice, type_of_schema
+from flowforge.language.types import ANY, STRING, Choice, Field, Object, type_of_schema
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode, kind_of_node
 
 if TYPE_CHECKING:
     from flowforge.language.drafts import Context
-    from flowforge.language.program import JsonValue
+    from flowforge.language.program import GrammarSpec, JsonValue
     from flowforge.language.scope import Report
     from flowforge.language.types import Type
     from flowforge.language.yaml_nodes import Entry
 
 SAMPLING_KEYS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop")
-FORM_KEYS = ("json", "choice", "regex")
-UNBUILT_FORM_KEYS = ("grammar",)
+FORM_KEYS = ("json", "choice", "regex", "grammar")
 UNBUILT_SAMPLING_KEYS = (
     "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias", "logprobs",
@@ -41,10 +41,13 @@ class AnswerForm:
     json_schema: dict[str, JsonValue] | None = None
     choice: tuple[str, ...] | None = None
     regex: str | None = None
+    grammar: GrammarSpec | None = None
 
     @property
     def type(self) -> Type:
         """The type of the answer's value."""
+        if self.grammar is not None and self.grammar.has_tree:
+            return Object((Field("text", STRING, True), Field("tree", ANY, True)), None)
         if self.json_schema is not None:
             return type_of_schema(self.json_schema)
         return STRING if self.choice is None else Choice(self.choice)
@@ -52,7 +55,8 @@ class AnswerForm:
     @property
     def is_free(self) -> bool:
         """Whether the answer is any text."""
-        return self.json_schema is None and self.choice is None and self.regex is None
+        forms = (self.json_schema, self.choice, self.regex, self.grammar)
+        return all(form is None for form in forms)
 
 
 def options_of(gen: Entry, own_keys: tuple[str, ...], context: Context) -> MappingNode:
@@ -63,7 +67,7 @@ def options_of(gen: Entry, own_keys: tuple[str, ...], context: Context) -> Mappi
     node, report = gen.value, context.report
     if isinstance(node, MappingNode):
         keys = (*SAMPLING_KEYS, *FORM_KEYS, *own_keys)
-        check_keys(node, keys, (*UNBUILT_FORM_KEYS, *UNBUILT_SAMPLING_KEYS), "'gen'", report)
+        check_keys(node, keys, UNBUILT_SAMPLING_KEYS, "'gen'", report)
         return context.defaults.options(node)
     if not (isinstance(node, ScalarNode) and node.value is None):
         help = "write 'gen:' alone for free text, or 'gen: { max_tokens: 400 }'"
@@ -87,6 +91,7 @@ def form_of(options: MappingNode, context: Context) -> AnswerForm:
         _json_of(options.entry("json"), context),
         _choice_of(options.entry("choice") if "choice" in forms_here else None, report),
         _regex_of(options.entry("regex"), report),
+        grammar_of(options.entry("grammar"), context),
     )
     if len(given) == 1 and options.entry("max_tokens") is None:
         _warn_of_endless(forms, given[0], report)

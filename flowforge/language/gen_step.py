@@ -87,6 +87,7 @@ class GenDraft:
             json_schema=self.form.json_schema,
             choice=self.form.choice,
             regex=self.form.regex,
+            grammar=self.form.grammar,
             turns=turns,
             prefill=prefill,
             n=self.n,

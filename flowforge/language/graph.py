@@ -176,7 +176,12 @@ def _label_of_verb(step: Step) -> str:
 
 
 def _label_of_gen(verb: Gen) -> str:
-    forms = (("json", verb.json_schema), ("choice", verb.choice), ("regex", verb.regex))
+    forms = (
+        ("json", verb.json_schema),
+        ("choice", verb.choice),
+        ("regex", verb.regex),
+        ("grammar", verb.grammar),
+    )
     form = "".join(f" {word}" for word, value in forms if value is not None)
     samples = f" × {verb.n}" if verb.n > 1 else ""
     return f"gen{form}{samples}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowforge.language.checker import check_program
+from flowforge.language.checkers import NO_CHECKERS, Checkers
 from flowforge.language.diagnostics import Diagnostic, DiagnosticsError, sort_diagnostics
 from flowforge.language.scope import Report
 from flowforge.language.source import Source, Span
@@ -15,7 +16,6 @@ from flowforge.language.warnings import add_warnings
 from flowforge.language.yaml_document import read_document
 
 if TYPE_CHECKING:
-    from flowforge.language.named_types import SchemaChecker
     from flowforge.language.program import Program
     from flowforge.language.subflows import Reader
 
@@ -30,26 +30,24 @@ class LoadResult:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def load(path: str | Path, *, schema_checker: SchemaChecker | None = None) -> LoadResult:
+def load(path: str | Path, *, checkers: Checkers = NO_CHECKERS) -> LoadResult:
     """Read and check a workflow file. Every problem is a diagnostic; nothing is raised."""
     given = Path(path)
     try:
         folder = given.parent.resolve()
-        reader = _reader(schema_checker)
+        reader = _reader(checkers)
         subflows = Subflows(reader, folder, folder, (folder / given.name,))
     except (OSError, ValueError, RuntimeError):
-        subflows = Subflows(_reader(schema_checker))
-    return _load(given, str(path), schema_checker, subflows)
+        subflows = Subflows(_reader(checkers))
+    return _load(given, str(path), checkers, subflows)
 
 
-def load_text(
-    text: str, file: str = "<text>", *, schema_checker: SchemaChecker | None = None
-) -> LoadResult:
+def load_text(text: str, file: str = "<text>", *, checkers: Checkers = NO_CHECKERS) -> LoadResult:
     """Check a workflow given as text; `file` is its name in diagnostics. Nothing is raised.
 
     Having no folder, it cannot run other workflows.
     """
-    return _load_text(text, file, schema_checker, Subflows(_reader(schema_checker)))
+    return _load_text(text, file, checkers, Subflows(_reader(checkers)))
 
 
 def require_program(result: LoadResult) -> Program:
@@ -59,21 +57,17 @@ def require_program(result: LoadResult) -> Program:
     return result.program
 
 
-def _reader(schema_checker: SchemaChecker | None) -> Reader:
+def _reader(checkers: Checkers) -> Reader:
     def read(
         path: Path, file: str, subflows: Subflows
     ) -> tuple[Program | None, tuple[Diagnostic, ...]]:
-        result = _load(path, file, schema_checker, subflows)
-        # What those that it runs have to say is said once, by the outermost.
-        own = tuple(one for one in result.diagnostics if one.source.file == file)
-        return result.program, own
+        result = _load(path, file, checkers, subflows)
+        return result.program, result.diagnostics
 
     return read
 
 
-def _load(
-    path: Path, file: str, schema_checker: SchemaChecker | None, subflows: Subflows
-) -> LoadResult:
+def _load(path: Path, file: str, checkers: Checkers, subflows: Subflows) -> LoadResult:
     try:
         # One byte more than allowed tells a file that is too large without reading all of it.
         with path.open("rb") as stream:
@@ -91,7 +85,7 @@ def _load(
         message = f"not UTF-8: byte 0x{content[error.start]:02x} at position {error.start}"
         source = Source(file, readable + "\ufffd")
         return _refused(source, "WF002", message, len(readable), "save the file as UTF-8")
-    return _load_text(text, file, schema_checker, subflows)
+    return _load_text(text, file, checkers, subflows)
 
 
 def _help_for(error: Exception) -> str | None:
@@ -106,9 +100,7 @@ def _help_for(error: Exception) -> str | None:
             return None
 
 
-def _load_text(
-    text: str, file: str, schema_checker: SchemaChecker | None, subflows: Subflows
-) -> LoadResult:
+def _load_text(text: str, file: str, checkers: Checkers, subflows: Subflows) -> LoadResult:
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_FILE_BYTES or len(text.encode("utf-8", "replace")) > MAX_FILE_BYTES:
         return _too_large(file)
@@ -117,7 +109,7 @@ def _load_text(
     report = Report(source, composed.diagnostics)
     program = None
     if composed.root is not None:
-        program = check_program(composed.root, report, schema_checker, subflows)
+        program = check_program(composed.root, report, checkers, subflows)
     is_broken = any(one.severity == "error" for one in report.diagnostics)
     if program is not None and not is_broken:
         add_warnings(program, report)

@@ -111,6 +111,28 @@ class SaidTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class GrammarSpec:
+    """A grammar that an answer must be a text of.
+
+    text: of the grammar; empty for a shipped one. file: its file or name, as messages call it.
+    folder: where its relative imports look. dialect: lark's, or the mask's own. is_approximate:
+    what the mask cannot do exactly is left to lark, which judges the answer. has_tree: the value is
+    {text, tree} and not the text alone.
+    """
+
+    text: str
+    file: str
+    folder: str | None = None
+    is_shipped: bool = False
+    is_inline: bool = False
+    start: str = "start"
+    parser: Literal["earley", "lalr"] = "earley"
+    dialect: Literal["lark", "llguidance"] = "lark"
+    is_approximate: bool = False
+    has_tree: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenTurn:
     """A turn that the model writes before the step's own answer.
 
@@ -122,6 +144,7 @@ class WrittenTurn:
     json_schema: Mapping[str, JsonValue] | None = None
     choice: tuple[str, ...] | None = None
     regex: str | None = None
+    grammar: GrammarSpec | None = None
 
 
 Turn: TypeAlias = SaidTurn | WrittenTurn
@@ -150,8 +173,8 @@ class Gen:
     """The model writes. from_step: the step whose conversation this one continues.
 
     json_schema: the answer is JSON under this schema and the step's value is the parsed JSON;
-    choice: the answer is exactly one of these texts; regex: the whole answer matches; at most one
-    of the three, and without them the value is free text.
+    choice: the answer is exactly one of these texts; regex: the whole answer matches; grammar: it
+    is a text of the grammar; at most one of the four, and without them the value is free text.
     turns: what is said before `user`; an expression gives a list of objects, each with the texts
     `user`, `assistant` or both, in this order.
     prefill: how the answer begins; part of the value.
@@ -169,6 +192,7 @@ class Gen:
     json_schema: Mapping[str, JsonValue] | None
     choice: tuple[str, ...] | None = None
     regex: str | None = None
+    grammar: GrammarSpec | None = None
     turns: tuple[Turn, ...] | Expression = ()
     prefill: Template | None = None
     n: int = 1

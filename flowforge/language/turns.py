@@ -162,4 +162,6 @@ def _resolved(draft: _Turn, names: Names, context: Context) -> Turn:
             context.report.error("WF106", message, draft.name_span, "choose another name")
         names.own[draft.name] = Binding("variable", draft.form.type)
     form = draft.form
-    return WrittenTurn(draft.name, draft.sampling, form.json_schema, form.choice, form.regex)
+    return WrittenTurn(
+        draft.name, draft.sampling, form.json_schema, form.choice, form.regex, form.grammar
+    )

@@ -7,19 +7,21 @@ import json
 from typing import TYPE_CHECKING
 
 from flowforge.language import loader
+from flowforge.language.checkers import Checkers
 from flowforge.language.schemas import SchemaProblem
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from flowforge.language.answer_grammars import GrammarProblem
     from flowforge.language.diagnostics import Diagnostic
     from flowforge.language.loader import LoadResult
-    from flowforge.language.program import JsonValue, Program
+    from flowforge.language.program import GrammarSpec, JsonValue, Program
 
 
 def load_file(path: str | Path) -> LoadResult:
     """Load a workflow file with JSON Schemas checked too; every problem is a diagnostic."""
-    return loader.load(path, schema_checker=_check_schema)
+    return loader.load(path, checkers=Checkers(_check_schema, _check_grammar))
 
 
 def check(path: str | Path) -> tuple[Diagnostic, ...]:
@@ -45,3 +47,14 @@ def _problems_of(schema: str) -> tuple[SchemaProblem, ...]:
         SchemaProblem(problem.pointer, problem.message, problem.severity, problem.help)
         for problem in check_schema(json.loads(schema))
     )
+
+
+def _check_grammar(spec: GrammarSpec) -> list[GrammarProblem]:
+    return [*_problems_of_grammar(spec)]
+
+
+@functools.lru_cache(maxsize=256)
+def _problems_of_grammar(spec: GrammarSpec) -> tuple[GrammarProblem, ...]:
+    from flowforge.backends.answer_grammars import check_grammar
+
+    return tuple(check_grammar(spec))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from flowforge.backends.answer_grammars import value_of_answer
 from flowforge.backends.protocol import GenerationDone, TextDelta
 from flowforge.errors import InternalError, WorkflowError
 from flowforge.runtime.accounting import AccountBook
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from flowforge.backends.protocol import Backend, Conversation
+    from flowforge.backends.protocol import Backend, Conversation, GenerateRequest
     from flowforge.runtime.commands import Report, Said
     from flowforge.runtime.people import Asker
     from flowforge.runtime.run_journal import PastTurn, RunJournal
@@ -186,7 +187,7 @@ class Works:
                 "IN507", f"backend {self._backend.name!r} ended a generation without its result"
             )
         self.book.enter(done, command.model)
-        return Answered(command.path, done)
+        return Answered(command.path, await _with_value(request, done))
 
     async def _conversation(self, command: StartGeneration) -> Conversation:
         path, continues = command.path, command.continues
@@ -226,6 +227,15 @@ class Works:
                 await conversation.close()
             raise
         return conversation
+
+
+async def _with_value(request: GenerateRequest, done: GenerationDone) -> GenerationDone:
+    """Have lark judge an answer under a grammar, which takes too long for the event loop."""
+    grammar = request.grammar
+    if grammar is None or done.finish_reason == "length":
+        return done
+    value = await anyio.to_thread.run_sync(value_of_answer, grammar, done.text)
+    return replace(done, parsed=value)
 
 
 def say(conversation: Conversation, said: tuple[Said, ...]) -> None:

@@ -9,6 +9,7 @@ import re
 import pytest
 
 from flowforge.errors import WorkflowError
+from flowforge.language.checkers import Checkers
 from flowforge.language.evaluation import evaluate_node
 from flowforge.language.expression_parser import parse_expression
 from flowforge.language.inputs import resolve_inputs
@@ -300,7 +301,9 @@ def test_a_schema_problem_is_placed_by_its_pointer() -> None:
     gen = "gen:\n      json:\n        items: { minLength: -1 }"
     text = f"{HEAD}steps:\n  a:\n    user: x\n    {gen}\n"
 
-    result = load_text(text, schema_checker=lambda _: [SchemaProblem("/items/minLength", "bad")])
+    result = load_text(
+        text, checkers=Checkers(lambda _: [SchemaProblem("/items/minLength", "bad")])
+    )
 
     diagnostic = result.diagnostics[0]
     assert (diagnostic.code, diagnostic.location.line, diagnostic.location.column) == (

@@ -1,0 +1,21 @@
+"""What looks into the schemas and grammars of a workflow file; the language itself cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flowforge.language.answer_grammars import GrammarChecker
+    from flowforge.language.named_types import SchemaChecker
+
+
+@dataclass(frozen=True, slots=True)
+class Checkers:
+    """None leaves schemas, or grammars, unchecked."""
+
+    schema: SchemaChecker | None = None
+    grammar: GrammarChecker | None = None
+
+
+NO_CHECKERS = Checkers()

@@ -1,0 +1,64 @@
+"""Grammars written in the mask's own dialect, which its users know: no lark is involved.
+
+The dialect is llguidance's variant of Lark: `%json`, special tokens, lazy and parametric rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowforge.errors import Location, WorkflowError
+from flowforge.grammars.compilation import (
+    GrammarRefused,
+    build_matcher,
+    byte_tokenizer,
+    compile_mask_grammar,
+    matches,
+)
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+    from flowforge.grammars.constraint import CompiledConstraint
+    from flowforge.grammars.vocabulary import Vocabulary
+
+
+class MaskGrammar:
+    """A grammar in the mask's dialect. Immutable. file: how messages call it."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.text = text
+        self.file = file
+
+    def compile(self, vocabulary: Vocabulary) -> CompiledConstraint:
+        """Compile the mask. Raises WorkflowError WF431, with the place in the grammar."""
+        try:
+            return compile_mask_grammar(self.text, vocabulary)
+        except GrammarRefused as error:
+            raise self._refused(error) from error
+
+    def byte_matcher(self) -> LLMatcher:
+        """A matcher of texts without any model. Raises WorkflowError WF431 like `compile`.
+
+        A grammar that names special tokens has none here.
+        """
+        from llguidance import LLMatcher
+
+        try:
+            return build_matcher(byte_tokenizer(), str(LLMatcher.grammar_from_lark(self.text)))
+        except GrammarRefused as error:
+            raise self._refused(error) from error
+
+    def judge(self, text: str) -> None:
+        """Raise WorkflowError WF433 when a text is not in the grammar."""
+        if not matches(self.byte_matcher(), text):
+            shown = text if len(text) <= 40 else f"{text[:40]}…"
+            raise WorkflowError("WF433", f"the text {shown!r} is not in the grammar")
+
+    def _refused(self, error: GrammarRefused) -> WorkflowError:
+        return WorkflowError(
+            "WF431",
+            f"the grammar cannot be masked: {error.reason}",
+            location=Location(self.file, error.line or 1, error.column or 1),
+            help="this is llguidance's dialect of Lark; leave 'dialect' out for ordinary Lark",
+        )
