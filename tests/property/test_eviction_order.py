@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from flowforge.engine.kv import eviction
 from flowforge.engine.kv.expectation import Expectation
 from flowforge.engine.kv.nodes import Node, Tail
 from flowforge.engine.kv.pool import PageId
@@ -37,6 +39,9 @@ class EvictionMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        # Stale places are dropped all the time: none may stand in for one that was not renewed.
+        self.eager = patch.multiple(eviction, _FEW=0, _MOST_STALE_PER_ITEM=1)
+        self.eager.start()
         self.tree = PrefixTree(PAGE_SIZE)
         self.placed: list[Expectation] = []
         self.num_pages = 0
@@ -120,6 +125,7 @@ class EvictionMachine(RuleBasedStateMachine):
         assert self.tree.num_cached == len(self._all())
 
     def teardown(self) -> None:
+        self.eager.stop()
         num_cached = self.tree.num_cached
         assert num_cached == len(self.tree.evict(num_cached + 1))
         for expectation in self.placed:
