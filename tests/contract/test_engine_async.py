@@ -246,6 +246,34 @@ async def test_a_saved_prefix_is_restored_without_computing_it_again() -> None:
             await running.restore("opening")
 
 
+async def test_a_saved_prefix_that_lost_its_pages_is_computed_again() -> None:
+    async with engine(num_pages=8, page_size=4) as running:
+        sequence = running.open(PROMPT)
+        await sequence.prefill()
+        await running.save("opening", sequence)
+        await sequence.close()
+        await output(running.open([9] * 24), 8)  # all 8 pages
+
+        restored = await running.restore("opening")
+
+        assert right_output(PROMPT, 4) == await output(restored, 4)
+        assert (await running.settle()).kv.evicted_pages > 0
+
+
+async def test_a_name_stands_for_what_was_saved_last() -> None:
+    async with engine() as running:
+        for prompt in (PROMPT, [3, *PROMPT]):
+            sequence = running.open(prompt)
+            await running.save("opening", sequence)
+            await sequence.close()
+
+        restored = await running.restore("opening")
+
+        assert [3, *PROMPT] == restored.tokens
+        await restored.close()
+        assert 1 == (await running.settle()).scheduler.num_idle  # only the saved one
+
+
 async def test_who_is_needed_soon_keeps_its_pages_longest() -> None:
     """A pool for two prefixes and a half; the third request must push one out."""
     prompts = [[n, *PROMPT, n] for n in (1, 2)]
