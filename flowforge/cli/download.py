@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
 
@@ -50,7 +51,9 @@ class DownloadProgress:
 
     def _show_bar(self, description: str, done_bytes: int, total_bytes: int | None) -> None:
         if self._bar is None:
-            self._bar = _new_bar()
+            from rich.console import Console
+
+            self._bar = download_bar(Console(stderr=True))
             self._bar.start()
         task = self._tasks.get(description)
         if task is None:
@@ -67,8 +70,8 @@ class DownloadProgress:
         sys.stderr.flush()
 
 
-def _new_bar() -> Progress:
-    from rich.console import Console
+def download_bar(console: Console) -> Progress:
+    """What a download shows; one of unknown size moves to and fro."""
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -84,6 +87,6 @@ def _new_bar() -> Progress:
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
     )

@@ -34,6 +34,7 @@ class Found(BaseModel):
     drafts: list[str]
     quick: str
     year: str
+    likelier: str
 
 
 async def describe(chat: ff.Chat, topic: str) -> str:
@@ -58,8 +59,17 @@ async def everything(run: ff.Run) -> Found:
             async for _ in left:
                 break
         year = await chat.gen(name="year", regex="(19|20)[0-9][0-9]")
+        chat.user("The capital of France is")
+        scores = await chat.score(["Paris", "Pariser cucumber", "cucumber"], name="capital")
+        likelier = max(scores, key=lambda score: score.logprob).text
     return Found(
-        town=town.result, kind=kind, moons=moons, drafts=drafts, quick=race.result, year=year
+        town=town.result,
+        kind=kind,
+        moons=moons,
+        drafts=drafts,
+        quick=race.result,
+        year=year,
+        likelier=likelier,
     )
 
 
@@ -74,6 +84,7 @@ async def test_what_a_flow_asks_for_is_what_it_gets(default_model_dir: Path) -> 
     assert found.kind in {"village", "city"}
     assert 0 <= found.moons <= 9
     assert found.year.isdigit()
+    assert "Paris" == found.likelier
     assert 2 == len(found.drafts)
     assert 0 == statistics.pages_held
     assert StepCancelled("left") in facts

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from flowforge.cli.app import app
-from flowforge.cli.download import DownloadProgress
+from flowforge.cli.download import DownloadProgress, download_bar
 from flowforge.engine.config import EngineConfig
 from flowforge.errors import EngineError
 
@@ -199,3 +201,16 @@ def test_an_unknown_command_is_told_with_the_near_miss() -> None:
 
     assert 2 == result.exit_code
     assert "No such command 'chek'. Did you mean 'check'?" in result.stderr
+
+
+def test_a_download_of_unknown_size_has_a_bar_that_only_moves() -> None:
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
+    with download_bar(console) as bar:
+        task = bar.add_task("org/model", total=None)
+        bar.update(task, completed=5_000_000, total=None)
+
+        with console.capture() as capture:
+            console.print(bar.get_renderable())
+
+    assert "org/model" in capture.get()
+    assert "5.0/? MB" in capture.get()
