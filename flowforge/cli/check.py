@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 def check(files: tuple[Path, ...], *, is_strict: bool, as_json: bool, traceback: bool) -> ExitCode:
     """Check workflow files. Problems go to stdout; the exit code is 3 when there are errors."""
     from flowforge.cli.diagnostics import print_diagnostics, print_diagnostics_as_json
+    from flowforge.cli.flow_files import require_workflow_file
     from flowforge.language.diagnostics import summary_of
     from flowforge.runtime.checking import load_file
 
+    for file in files:
+        require_workflow_file(file, "check")
     diagnostics = [diagnostic for file in files for diagnostic in load_file(file).diagnostics]
     has_errors = any(diagnostic.severity == "error" for diagnostic in diagnostics)
     if as_json:

@@ -40,9 +40,11 @@ def graph(
 
     from flowforge.cli.diagnostics import print_workflow_errors
     from flowforge.cli.failures import print_json_line
+    from flowforge.cli.flow_files import require_workflow_file
     from flowforge.language.graph import dot_of, graph_of, mermaid_of, text_of_graph
     from flowforge.language.loader import load
 
+    require_workflow_file(file, "graph")
     result = load(file)
     if result.program is None:
         print_workflow_errors(result.diagnostics, as_json=as_json)

@@ -63,19 +63,14 @@ def plan(
 
     from flowforge.cli.diagnostics import print_workflow_errors
     from flowforge.cli.failures import print_json_line
+    from flowforge.cli.flow_files import require_workflow_file
     from flowforge.cli.inputs import read_inputs
     from flowforge.cli.plan_text import text_of_plan
-    from flowforge.errors import WorkflowError
     from flowforge.language.inputs import resolve_inputs
     from flowforge.planning import plan_program
     from flowforge.runtime.checking import load_file
 
-    if file.suffix == ".py":
-        raise WorkflowError(
-            "WF528",
-            f"{str(file)!r} is a flow in Python, whose steps are only known as it runs",
-            help="a workflow file can be planned",
-        )
+    require_workflow_file(file, "plan")
     given = read_inputs(inputs, inputs_file)
     loaded = load_file(file)
     if loaded.program is None:

@@ -100,6 +100,7 @@ def run(
     goes: 'flowforge resume' goes on with it, whatever ended it.
     """
     from flowforge.cli.answers import read_answers
+    from flowforge.cli.flow_files import is_flow
     from flowforge.cli.inputs import read_inputs
     from flowforge.engine.config import EngineConfig
 
@@ -114,7 +115,7 @@ def run(
     given = read_inputs(inputs, inputs_file)
     answers = read_answers(answers_file)
     launch: Launch
-    if file.endswith(".py") or ".py:" in file:
+    if is_flow(file):
         from flowforge.cli.workflows import flow_to_begin
 
         launch = flow_to_begin(file, given, seed)

@@ -148,7 +148,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF525": "a script of answers that cannot be read",
     "WF526": "a file of answers that cannot be read",
     "WF527": "a workflow with too many generations to plan",
-    "WF528": "a file that cannot be planned",
+    "WF528": "a flow in Python where a workflow file is asked for",
     "WF529": "a starter workflow that cannot be written",
     "WF530": "a step asks a person, and nobody is there to answer",
     "WF531": "an answer of a person that is none of the choices",
@@ -174,6 +174,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF702": "a completed step of a run was changed, or is asked with other things than it was",
     "WF703": "a call may have done its work before its run was cut, and nobody says so",
     "WF704": "a run that is done cannot go on",
+    "WF705": "a run or its workflow has no such step",
     # Tools.
     "TL101": "a tool that cannot be loaded",
     "TL102": "a function that cannot be a tool",

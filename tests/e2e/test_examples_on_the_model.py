@@ -13,6 +13,8 @@ import flowforge as ff
 from flowforge.backends.engine import open_engine_backend
 from flowforge.cli.texts import accounting_line
 from flowforge.language.inputs import resolve_inputs
+from flowforge.planning import plan_program
+from flowforge.planning.model_text import ModelText
 from flowforge.runtime.events import RunFinished
 from flowforge.runtime.run import start
 from flowforge.testing import people
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 
 WORKFLOWS = Path(__file__).parents[2] / "workflows"
 SEED = 7
-QUICKEST = ("retell", "approval")
+# Every prompt follows from the inputs, so that the plan is the count of the run to the token.
+KNOWN_BEFOREHAND = ("approval", "retell", "subflow")
+QUICKEST = KNOWN_BEFOREHAND
 INPUTS: dict[str, dict[str, JsonValue]] = {
     "map_reduce_summary": {
         "text": (WORKFLOWS / "texts" / "rabbit_hole.txt").read_text(encoding="utf-8")
@@ -38,9 +42,10 @@ def one_loop() -> str:
 
 
 async def run_example(name: str, model: Path) -> None:
-    """Run it, print what it cost, and hold it to what every run promises."""
+    """Run it, print what it cost, and hold it to its plan and to what every run promises."""
     program = ff.load(WORKFLOWS / f"{name}.yaml")
     inputs = resolve_inputs(program, INPUTS.get(name, {}))
+    cost = plan_program(program, inputs, ModelText.of_model(model)).cost
     somebody = people({"*": "approve"})
     async with (
         open_engine_backend(model) as engine,
@@ -53,6 +58,13 @@ async def run_example(name: str, model: Path) -> None:
         sys.stdout.write(f"\n{name}: {accounting_line(fact.accounting)}\n{fact.outputs}\n")
         assert all(fact.outputs.values())
         assert fact.accounting.unique_prompt_tokens == fact.accounting.prefilled_tokens
+        for planned, counted in (
+            (cost.prefilled, fact.accounting.prefilled_tokens),
+            (cost.reused, fact.accounting.reused_tokens),
+            (cost.generated, fact.accounting.generated_tokens),
+        ):
+            assert planned.least <= counted <= (counted if planned.most is None else planned.most)
+        assert cost.prefilled.is_exact == (name in KNOWN_BEFOREHAND)
         assert 0 == engine.statistics().pages_held
 
 

@@ -76,13 +76,6 @@ def test_planning_imports_no_torch(default_model_dir: Path) -> None:
     assert "plan of 'analyst'" in run.stdout
 
 
-def test_a_python_flow_cannot_be_planned() -> None:
-    result = plan(WORKFLOWS / "analyst.py")
-
-    assert 2 == result.exit_code
-    assert "error[WF528]" in result.stderr
-
-
 def test_a_workflow_with_errors_ends_with_3(tmp_path: Path) -> None:
     file = tmp_path / "broken.yaml"
     file.write_text("flowforge: 1\nname: broken\n", encoding="utf-8")

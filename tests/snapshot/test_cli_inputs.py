@@ -203,6 +203,16 @@ def test_an_unknown_command_is_told_with_the_near_miss() -> None:
     assert "No such command 'chek'. Did you mean 'check'?" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["check", "graph", "plan"])
+@pytest.mark.parametrize("target", ["flows.py", "flows.py:main"])
+def test_a_python_flow_is_told_what_it_can_be_used_for(command: str, target: str) -> None:
+    result = CliRunner().invoke(app, [command, target])
+
+    assert 2 == result.exit_code
+    assert f"error[WF528]: '{target}' is a flow in Python" in result.stderr
+    assert "help: " in result.stderr
+
+
 def test_a_download_of_unknown_size_has_a_bar_that_only_moves() -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
     with download_bar(console) as bar:
