@@ -10,6 +10,11 @@ import click
 COMMANDS = {
     "run": "flowforge.cli.run:run",
     "resume": "flowforge.cli.resume:resume",
+    "rerun": "flowforge.cli.rerun:rerun",
+    "runs": "flowforge.cli.runs:runs",
+    "show": "flowforge.cli.show:show",
+    "diff": "flowforge.cli.diff:diff",
+    "export": "flowforge.cli.export:export",
     "check": "flowforge.cli.check:check",
     "graph": "flowforge.cli.graph:graph",
     "init": "flowforge.cli.init:init",

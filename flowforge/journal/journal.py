@@ -119,6 +119,23 @@ class Journal(JournalReader):
                 self._progress.execute("ROLLBACK")
                 raise
 
+    def copy_works(self, run_id: str, new_id: str, works: Iterable[tuple[str, int]]) -> None:
+        """Give a new run works of another, by path and turn, as they ended."""
+        columns = (
+            "path, turn, kind, request, num_starts, started_at, ended_idx, ended_at, status, "
+            "result, tokens"
+        )
+        with self._transaction() as connection:
+            connection.executemany(
+                f"INSERT INTO works (run_id, {columns}) SELECT ?, {columns} FROM works "
+                "WHERE run_id = ? AND path = ? AND turn = ?",
+                [(new_id, run_id, path, turn) for path, turn in works],
+            )
+            connection.execute(
+                "INSERT OR IGNORE INTO uses SELECT ?, digest FROM uses WHERE run_id = ?",
+                (new_id, run_id),
+            )
+
     def remove(self, run_ids: Iterable[str]) -> None:
         """Forget runs, and every content that no other run uses."""
         with self._transaction() as connection:

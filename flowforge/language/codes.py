@@ -148,7 +148,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF525": "a script of answers that cannot be read",
     "WF526": "a file of answers that cannot be read",
     "WF527": "a workflow with too many generations to plan",
-    "WF528": "a flow in Python where a workflow file is asked for",
+    "WF528": "a file that cannot be planned",
     "WF529": "a starter workflow that cannot be written",
     "WF530": "a step asks a person, and nobody is there to answer",
     "WF531": "an answer of a person that is none of the choices",

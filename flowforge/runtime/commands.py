@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One turn whose text is given."""
+    """One turn whose text is given. values: start and end of what values of the run put there."""
 
     role: Literal["user", "assistant"]
     text: str
+    values: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from flowforge.runtime.commands import (
     Cancelled,
     Failed,
     Returned,
+    Said,
     StartCall,
     StartGeneration,
     StartQuestion,
@@ -233,6 +234,12 @@ def _calls(told: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
     from flowforge.grammars.tool_formats import ToolCall
 
     return tuple(ToolCall(**call) for call in told)
+
+
+def said_from_json(told: Mapping[str, Any]) -> Said:
+    """A turn of a request again."""
+    values: Any = tuple((start, end) for start, end in told.get("values", ()))
+    return Said(**{**told, "values": values})
 
 
 def offer_from_json(told: dict[str, Any] | None) -> ToolOffer | None:

@@ -12,11 +12,17 @@ import anyio.to_thread
 from flowforge.errors import InternalError, WorkflowError
 from flowforge.journal.lease import Lease
 from flowforge.journal.records import Resumed, Untold
-from flowforge.runtime.commands import Said, StartCall, StartGeneration
+from flowforge.language.diagnostics import near_miss
 from flowforge.runtime.definitions import static_path
 from flowforge.runtime.event_json import fact_from_json, kind_of
 from flowforge.runtime.events import Event, RunResumed
-from flowforge.runtime.recording import Recorder, answer_of, offer_from_json, request_of
+from flowforge.runtime.recording import (
+    Recorder,
+    answer_of,
+    offer_from_json,
+    request_of,
+    said_from_json,
+)
 from flowforge.runtime.replaying import replay
 
 if TYPE_CHECKING:
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
     from flowforge.backends.protocol import GenerationDone, ToolOffer
     from flowforge.journal.records import Entry, RunBegun, RunRow, WorkRow
     from flowforge.journal.writer import JournalWriter
+    from flowforge.runtime.commands import StartCall, StartGeneration
+    from flowforge.runtime.commands import Turn
     from flowforge.runtime.events import Fact
     from flowforge.runtime.replaying import Replayed
     from flowforge.runtime.state import RunState
@@ -48,7 +56,7 @@ class PastTurn:
     continues: str | None
     system: str | None
     model: str | None
-    said: tuple[Said, ...]
+    said: tuple[Turn, ...]
     prefill: str
     offer: ToolOffer | None
     done: GenerationDone
@@ -129,8 +137,46 @@ class RunJournal:
             run.row = row
             run.on_uncertain = on_uncertain
             run._definitions = definitions
-            run._require_unchanged(row.begun.definitions)
+            run._require_unchanged(row)
         except BaseException:
+            lease.release()
+            raise
+        return run
+
+    @classmethod
+    def rerun(
+        cls, writer: JournalWriter, run_id: str, new_id: str, begun: RunBegun, step: str
+    ) -> Self:
+        """Begin a run that takes over all of run `run_id` but `step` and what needs it.
+
+        begun: of the new run, with the workflow as it is now. Raises WorkflowError WF701 for an
+        unknown run, WF702 for a step to take over that was changed, WF705 for an unknown step.
+        """
+        journal = writer.journal
+        old = journal.run(run_id)
+        if static_path(step) not in begun.definitions:
+            miss = near_miss(static_path(step), begun.definitions)
+            raise WorkflowError(
+                "WF705",
+                f"workflow {begun.workflow!r} has no step {step!r}",
+                help=f"did you mean {miss!r}?" if miss else "'flowforge show RUN' lists the steps",
+            )
+        failed = _failed_paths(old)
+        kept = [
+            (work.path, work.turn)
+            for work in journal.ended_works(old.run_id)
+            if not _is_within(work.path, step) and not _is_blamed(work, failed)
+        ]
+        lease = Lease(journal.path, new_id)
+        try:
+            journal.begin(new_id, begun)
+            journal.copy_works(old.run_id, new_id, kept)
+            run = cls(writer, new_id, lease, Recorder(writer, new_id))
+            run.row = journal.run(new_id)
+            run._definitions = begun.definitions
+            run._require_unchanged(old, besides=step)
+        except BaseException:
+            journal.remove([new_id])
             lease.release()
             raise
         return run
@@ -207,14 +253,18 @@ class RunJournal:
         entries: list[Entry] = [Resumed(self._definitions), Untold(tuple(undone))]
         return Restored(replayed, history, fresh, next_seq, entries)
 
-    def _require_unchanged(self, before: Mapping[str, str]) -> None:
-        """Raises WorkflowError WF702 when a completed step is not what it was."""
+    def _require_unchanged(self, row: RunRow, *, besides: str | None = None) -> None:
+        """Raises WorkflowError WF702 when a completed step is not what it was in `row`."""
+        before = row.begun.definitions
         if before == self._definitions:
             return
         completed = {
             static_path(path)
-            for _, _, kind, path in self._writer.journal.event_keys(self.run_id)
-            if kind == "step_finished" and path is not None
+            for _, _, kind, path in self._writer.journal.event_keys(row.run_id)
+            if kind == "step_finished"
+            and path is not None
+            # What is around the step or needs it is not taken over: it is computed again.
+            and (besides is None or self._is_kept(path))
         }
         changed = [
             path
@@ -225,11 +275,15 @@ class RunJournal:
             names = ", ".join(map(repr, changed))
             raise WorkflowError(
                 "WF702",
-                f"run {self.run_id!r} cannot go on: completed step{'s' * (len(changed) > 1)} "
+                f"run {row.run_id!r} cannot go on: completed step{'s' * (len(changed) > 1)} "
                 f"{names} {'were' if len(changed) > 1 else 'was'} changed in the workflow",
                 help="put them back as they were, or run from the first of them again: "
-                f"flowforge rerun {self.run_id} --from {changed[0]}",
+                f"flowforge rerun {row.run_id} --from {changed[0]}",
             )
+
+    def _is_kept(self, path: str) -> bool:
+        """Whether a run that takes over works of another has those of a step."""
+        return bool(self._writer.journal.works_at(self.run_id, path))
 
     # -- while it runs ----------------------------------------------------------------------------
 
@@ -288,6 +342,11 @@ def _to_keep(
             yield work
 
 
+def _is_within(path: str, step: str) -> bool:
+    """Whether a work or timer is of a step, of its tries and samples, or of what is inside."""
+    return path.startswith(step) and path[len(step) : len(step) + 1] in {"", "/", "[", "#", ":"}
+
+
 def _failed_paths(row: RunRow) -> frozenset[str]:
     if row.status != "failed":
         return frozenset()
@@ -316,7 +375,7 @@ def _is_turn(row: WorkRow) -> bool:
 
 def _past_turn(row: WorkRow) -> PastTurn:
     request = _fields(row.request)
-    said = tuple(Said(**turn) for turn in request["said"])
+    said = tuple(said_from_json(turn) for turn in request["said"])
     continues = request["continues"]
     return PastTurn(
         None if continues == row.path else continues,

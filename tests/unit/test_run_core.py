@@ -59,7 +59,7 @@ def test_a_step_starts_with_the_last_value_it_needs() -> None:
     assert ["c"] == started(decision)
     command = decision.commands[-1]
     assert isinstance(command, StartGeneration)
-    assert (Said("user", "text"),) == command.said
+    assert (Said("user", "text", values=((0, 4),)),) == command.said
     assert (7, "c") == (command.request.sampling.max_tokens, command.request.label)
 
 

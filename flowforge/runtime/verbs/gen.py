@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import accumulate
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flowforge.backends.protocol import GenerateRequest, GenerationDone, Sampling
 from flowforge.errors import FlowForgeError, WorkflowError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from flowforge.language.program import JsonValue, SamplingSpec
+    from flowforge.language.templates import Template
     from flowforge.runtime.joins import End
     from flowforge.runtime.verbs.rules import Source, StepContext, WorkEnd
 
@@ -96,7 +98,7 @@ def _write_next(verb: Gen, context: StepContext, memory: GenMemory, source: Sour
         said.append(_said(turn, scope))
         idx += 1
     if verb.user is not None:
-        said.append(Said("user", verb.user.render(scope)))
+        said.append(_rendered("user", verb.user, scope))
     prefill = "" if verb.prefill is None else verb.prefill.render(scope)
     memory = replace(memory, turn_idx=len(turns))
     if verb.n == 1:
@@ -229,7 +231,20 @@ def _bad_turns(context: StepContext, reason: str) -> WorkflowError:
 
 
 def _said(turn: SaidTurn | Said, scope: Mapping[str, JsonValue]) -> Said:
-    return turn if isinstance(turn, Said) else Said(turn.role, turn.text.render(scope))
+    return turn if isinstance(turn, Said) else _rendered(turn.role, turn.text, scope)
+
+
+def _rendered(
+    role: Literal["user", "assistant"], template: Template, scope: Mapping[str, JsonValue]
+) -> Said:
+    parts = template.render_parts(scope)
+    ends = [*accumulate(len(text) for text, _ in parts)]
+    values = tuple(
+        (end - len(text), end)
+        for (text, is_value), end in zip(parts, ends, strict=True)
+        if is_value and text
+    )
+    return Said(role, "".join(text for text, _ in parts), values)
 
 
 def _shown(text: str) -> str:

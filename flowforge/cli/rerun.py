@@ -1,0 +1,68 @@
+"""`flowforge rerun`: a new run that takes over an earlier one up to a step."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from flowforge.cli import options
+from flowforge.cli.exit_codes import ExitCode
+from flowforge.cli.failures import guarded
+from flowforge.cli.journals import journal_option, open_journal, run_argument
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command
+@run_argument
+@click.option("--from", "step", required=True, metavar="STEP", help="The first step to run again.")
+@click.option("--seed", type=int, metavar="N", help="For what is run again; else the run's own.")
+@journal_option
+@click.option("--json", "as_json", is_flag=True, help="Print every event as a JSON line on stdout.")
+@click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress and no accounting.")
+@options.traceback
+@guarded
+def rerun(
+    run_id: str,
+    *,
+    step: str,
+    seed: int | None,
+    journal_path: Path | None,
+    as_json: bool,
+    is_quiet: bool,
+    traceback: bool,
+) -> ExitCode:
+    """Run again from a step, with the results that came before it.
+
+    A new run: the old one stays as it was. The workflow is taken as it is now; what is taken over
+    must be as it was.
+    """
+    from flowforge.cli.journals import begun_run, options_of
+    from flowforge.cli.session import Session
+    from flowforge.cli.workflows import launch_of
+    from flowforge.journal.names import new_run_id
+    from flowforge.journal.writer import JournalWriter
+    from flowforge.runtime.run_journal import RunJournal
+
+    with ExitStack() as stack:
+        journal = stack.enter_context(open_journal(journal_path))
+        row = journal.run(run_id)
+        begun = row.begun if seed is None else replace(row.begun, seed=seed)
+        session = options_of(row, answers={}, as_json=as_json, is_quiet=is_quiet)
+        launch = launch_of(begun, as_json=as_json)
+        if launch is None:
+            return ExitCode.WORKFLOW
+        run = RunJournal.rerun(
+            JournalWriter(journal),
+            row.run_id,
+            new_run_id(),
+            begun_run(launch, session, time.time()),
+            step,
+        )
+        stack.enter_context(run)
+        return Session(launch, session, lambda: run).run()
