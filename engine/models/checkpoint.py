@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from safetensors import SafetensorError, safe_open
 
+from flowforge.engine.models.text_part import text_tensors
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def open_checkpoint(directory: Path) -> Checkpoint:
         tensors = _read_file(directory / _SINGLE)
     else:
         raise _no_weights(directory)
+    tensors = text_tensors(tensors)
     for name, tensor in tensors.items():
         if tensor.dtype not in _DTYPES:
             raise EngineError(

@@ -18,6 +18,7 @@ from flowforge.engine.models.rope_config import (
     rope_section,
 )
 from flowforge.engine.models.stop_ids import read_eos_token_ids
+from flowforge.engine.models.text_part import text_section
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def read_model_config(directory: Path, context_len: int | None = None) -> ModelC
             f"no config.json in {str(directory)!r}",
             help="give a Hugging Face model directory: config.json, *.safetensors, tokenizer.json",
         )
-    content = read_json_object(path)
+    content = text_section(read_json_object(path))
     return parse_model_config(content, path, read_eos_token_ids(directory), context_len)
 
 
