@@ -136,8 +136,10 @@ class CallParser:
         span, reader = self._format.reasoning, self._reader
         if span is None or self._request.reasoning == "none":
             return
-        if self._request.reasoning == "possible" and not (yield from reader.skip(span.opening)):
-            return
+        if self._request.reasoning == "possible":
+            if not (yield from reader.begins_with(span.opening)):
+                return
+            reader.take(len(span.opening))
         if not (yield from reader.until(span.closing, lambda _: None)):
             raise CutOff
         while not reader.rest.strip(" \n") and not reader.is_over:
@@ -174,16 +176,21 @@ class CallParser:
         separator, reader = self._format.separator, self._reader
         if separator is None or len(self._calls) == self._request.max_calls:
             return False
+        is_begun = False
         for part in separator:
             if isinstance(part, Gap):
-                yield from reader.skip(part.usual)
+                is_begun = (yield from reader.skip(part.usual)) or is_begun
             elif isinstance(part, Text) and not (yield from reader.skip(part.text)):
                 return False
         if any(isinstance(part, Text) for part in separator):
             return True
         first = self._format.call[0]
         assert isinstance(first, Text), "calls without a text between them begin with one"
-        return (yield from reader.begins_with(first.text))
+        if is_begun:
+            # Nothing but another call follows what stands between calls.
+            yield from reader.require(first.text)
+            return True
+        return (yield from reader.goes_on_with(first.text))
 
     # -- one call ---------------------------------------------------------------------------------
 

@@ -41,19 +41,33 @@ class TextReader:
             yield
         return self.rest.startswith(text)
 
-    def skip(self, text: str) -> Generator[None, None, bool]:
-        """Pass over a text if it is there."""
+    def goes_on_with(self, text: str) -> Generator[None, None, bool]:
+        """As `begins_with`, where a part of the text at the end is no other text but that one cut.
+
+        Raises CutOff.
+        """
         found = yield from self.begins_with(text)
+        if not found and self.rest and text.startswith(self.rest):
+            raise CutOff
+        return found
+
+    def skip(self, text: str) -> Generator[None, None, bool]:
+        """Pass over a text if it is there. Raises CutOff when it ends within it."""
+        found = yield from self.goes_on_with(text)
         if found:
             self.take(len(text))
         return found
 
     def expect(self, text: str) -> Waiting:
         """Pass over a text that must be there. Raises CutOff, InternalError IN421."""
-        found = yield from self.skip(text)
-        if found:
+        yield from self.require(text)
+        self.take(len(text))
+
+    def require(self, text: str) -> Waiting:
+        """Wait for a text that must be there. Raises CutOff, InternalError IN421."""
+        if (yield from self.goes_on_with(text)):
             return
-        if self.is_over and text.startswith(self.rest):
+        if not self.rest:
             raise CutOff
         raise self.unreadable(repr(text))
 
@@ -81,7 +95,7 @@ class TextReader:
                 break
             yield
         if found is None:
-            if self.is_over and any(one.startswith(self.rest) for one in known):
+            if self.is_over and (not self.rest or any(one.startswith(self.rest) for one in known)):
                 raise CutOff
             raise self.unreadable(" or ".join(map(repr, known)))
         return self.take(len(found))

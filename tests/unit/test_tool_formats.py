@@ -357,16 +357,16 @@ def test_pieces_come_as_soon_as_they_are_certain(plain: ByteVocabulary) -> None:
     assert parser.answer.content == "Wait <tools "
 
 
-def test_a_call_that_is_cut_off_is_no_call(plain: ByteVocabulary) -> None:
-    text = "Hm. " + TEXTS["hermes"]
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_call_that_is_cut_off_is_no_call(plain: ByteVocabulary, name: str) -> None:
+    text = TEXTS[name]
+    tools = compiled(plain, name, "required")
     for size in range(len(text)):
-        parser = compiled(plain).parser()
-        parser.push(text[:size])
-        parser.finish()
+        parser = tools.parser()
+        pieces = parser.push(text[:size]) + parser.finish()
         answer = parser.answer
-        assert len(answer.calls) == text[:size].count("}\n</tool_call>")
-        if not answer.is_whole:
-            assert "<tool_call>" in text[:size]
+        assert len(answer.calls) == sum(isinstance(piece, CallDone) for piece in pieces)
+        assert answer.is_whole == (takes(tools, plain, text[:size]) == "end")
 
 
 def test_a_text_that_no_grammar_allowed_is_refused_and_not_guessed(plain: ByteVocabulary) -> None:
