@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, overload
 from flowforge.errors import WorkflowError
 from flowforge.flows.answers import answer_type, choice_of, free_text, whole_text
 from flowforge.flows.branches import BranchTask, BranchTasks, TaskBoard, run_each
+from flowforge.flows.choices import require_exact_options
 from flowforge.flows.cursor import Form
 from flowforge.flows.functions import step_name_of
 from flowforge.flows.prompts import render_prompt
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from flowforge.backends.protocol import GenerationDone, Score
     from flowforge.flows.answers import AnswerType
     from flowforge.flows.branches import ForkJoin
+    from flowforge.flows.choices import Scoring
     from flowforge.flows.cursor import Cursor
     from flowforge.flows.retries import NextTry, Retry
     from flowforge.flows.sampling import SamplingOptions
@@ -119,12 +121,27 @@ class Chat:
         self,
         options: Sequence[TextT],
         *,
+        scoring: Scoring = "masked",
         retry: Retry | int = 1,
         name: str = "choose",
         **sampling: Unpack[SamplingOptions],
     ) -> TextT:
-        """Let the model choose one of some texts; it can write nothing else."""
+        """Let the model choose one of some texts; it can write nothing else.
+
+        scoring: "exact" weighs every text as a whole, as `score` does, and draws one by that; the
+        options of sampling are then temperature and seed. Raises WorkflowError WF607, WF610.
+        """
         require_count("options", len(options))
+        if scoring == "exact":
+            require_exact_options(sampling)
+            _require_distinct(options)
+
+            async def attempt(path: str, following: NextTry | None) -> TextT:
+                texts = tuple(options)
+                chosen = await self._cursor.choose(path, texts, sampling, following)
+                return options[texts.index(chosen)]
+
+            return await self._cursor.tried(name, retry, attempt)
 
         def read(path: str, done: GenerationDone) -> TextT:
             return choice_of(path, done, options)
@@ -141,10 +158,7 @@ class Chat:
         Raises WorkflowError WF607 for no text or an empty one, or one that is given twice.
         """
         require_count("texts", len(texts))
-        if "" in texts or len(set(texts)) < len(texts):
-            raise WorkflowError(
-                "WF607", "texts to score must not be empty and must differ", help="leave it out"
-            )
+        _require_distinct(texts)
         cursor = self._cursor
 
         async def attempt(path: str, following: NextTry | None) -> list[Score]:
@@ -362,3 +376,12 @@ class Fork:
             )
         pairs = zip(self._branches, items, strict=True)
         return BranchTasks([branch.start(function, item) for branch, item in pairs])
+
+
+def _require_distinct(texts: Sequence[str]) -> None:
+    if "" in texts or len(set(texts)) < len(texts):
+        raise WorkflowError(
+            "WF607",
+            "texts that are scored must not be empty and must differ",
+            help="leave out the empty ones and those that come twice",
+        )

@@ -19,6 +19,7 @@ from flowforge.backends.protocol import (
     TextDelta,
 )
 from flowforge.errors import InternalError, WorkflowError
+from flowforge.flows.choices import drawn_text
 from flowforge.flows.failures import ChatBusy
 from flowforge.flows.retries import with_retries
 from flowforge.flows.sampling import sampling_of
@@ -189,6 +190,20 @@ class Cursor:
                 self.last_path = path
             else:
                 end.is_left_early = True
+
+    async def choose(
+        self, path: str, texts: tuple[str, ...], options: SamplingOptions, following: NextTry | None
+    ) -> str:
+        """A step that weighs texts and says one of them, which becomes the next turn."""
+        with self.session.step(path, "gen", self.last_path, following) as end:
+            request = ScoreRequest(texts, label=path)
+            done = await self.session.score(self._conversation, request)
+            seed = options.get("seed", self.session.seed_for(path))
+            chosen = drawn_text(done.scores, options.get("temperature", 0.0), seed)
+            self._conversation.add_assistant(chosen)
+            end.value, end.usage = chosen, done.usage
+            self.last_path = path
+        return chosen
 
     async def score(
         self, path: str, texts: tuple[str, ...], following: NextTry | None

@@ -57,3 +57,42 @@ async def test_texts_that_cannot_be_compared_are_refused(texts: list[str]) -> No
 
     with pytest.raises(ff.RunFailedError, match="WF607"):
         await ff.run(weigh, backend=script({"score": "a"}))
+
+
+# -- choices by score -----------------------------------------------------------------------------
+
+
+async def chosen(temperature: float, seed: int, **scores: float) -> str:
+    @ff.flow
+    async def flow(run: ff.Run) -> str:
+        async with run.chat() as chat:
+            chat.user("Which?")
+            kind = await chat.choose([*scores], scoring="exact", temperature=temperature)
+            return f"{kind} {await chat.gen(name='why')}"
+
+    backend = script({"choose": scores, "why": "so"})
+    said = await ff.run(flow, backend=backend, seed=seed)
+    assert f"user: Which?\nassistant: {said.split()[0]}" == backend.prompts[-1].text
+    return said
+
+
+async def test_an_exact_choice_takes_the_likeliest_and_is_the_next_turn() -> None:
+    assert "b so" == await chosen(0, 1, a=-3, b=-1, c=-2)
+
+
+async def test_an_exact_choice_is_drawn_in_proportion_to_the_scores() -> None:
+    drawn = [await chosen(1.0, seed, a=-0.2231, b=-1.6094) for seed in range(200)]
+
+    # 0.8 to 0.2; four standard deviations are 23.
+    assert 137 <= drawn.count("a so") <= 183
+    assert drawn[:5] == [await chosen(1.0, seed, a=-0.2231, b=-1.6094) for seed in range(5)]
+
+
+async def test_an_option_that_an_exact_choice_cannot_heed_is_refused() -> None:
+    @ff.flow
+    async def flow(run: ff.Run) -> str:
+        async with run.chat() as chat:
+            return await chat.choose(["a", "b"], scoring="exact", top_k=2)
+
+    with pytest.raises(ff.RunFailedError, match="'top_k' means nothing"):
+        await ff.run(flow, backend=script({"choose": "a"}))
