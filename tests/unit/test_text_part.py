@@ -43,7 +43,7 @@ VISION: dict[str, Any] = {
 def model() -> Any:
     torch.manual_seed(3)
     config = Gemma3Config(text_config=TEXT, vision_config=VISION, mm_tokens_per_image=4)
-    config._attn_implementation = "eager"
+    config._attn_implementation = "eager"  # pyright: ignore[reportPrivateUsage]  # no public way
     return Gemma3ForConditionalGeneration(config).eval()
 
 
