@@ -228,5 +228,6 @@ class EngineCoreMachine(RuleBasedStateMachine):
         return request
 
 
-EngineCoreMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=50)
+# 200 runs of 50 steps: with those of the machine of the cache, the 20,000 that CI owes.
+EngineCoreMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50)
 test_the_engine_core_serves_every_sequence_its_own_text = EngineCoreMachine.TestCase
