@@ -128,9 +128,17 @@ def near_miss(word: str, known: Iterable[str]) -> str | None:
     if word.casefold() in folded:
         return folded[word.casefold()]
     matches = difflib.get_close_matches(word[:80], candidates, n=3, cutoff=0.6)
-    # Swapped letters are the commonest slip, and difflib rates them below a wrong letter.
+    # Swapped letters are the commonest slip, then a wrong one; difflib rates both by what is left.
     swapped = [match for match in matches if sorted(match) == sorted(word)]
-    return next(iter([*swapped, *matches]), None)
+    one_wrong = [match for match in matches if _num_wrong(match, word) == 1]
+    return next(iter([*swapped, *one_wrong, *matches]), None)
+
+
+def _num_wrong(match: str, word: str) -> int | None:
+    """How many letters differ, place by place; None for words of different lengths."""
+    if len(match) != len(word):
+        return None
+    return sum(one != other for one, other in zip(match, word, strict=True))
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) -> str | None:

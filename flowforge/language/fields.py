@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.expression_parser import RESERVED_WORDS
+from flowforge.language.foreign_words import help_for_key
 from flowforge.language.source import Span
 from flowforge.language.template_parser import parse_template
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode, kind_of_node
@@ -162,7 +163,7 @@ def check_keys(
             continue
         owned = (foreign or {}).get(entry.key)
         otherwise = f"known keys: {', '.join(sorted(known))}"
-        help = f"it belongs to {owned}" if owned else did_you_mean(entry.key, known, otherwise)
+        help = f"it belongs to {owned}" if owned else help_for_key(entry.key, known, otherwise)
         report.error("WF101", f"{entry.key!r} is not a key of {owner}", entry.key_span, help)
 
 

@@ -132,7 +132,9 @@ def _json_of(entry: Entry | None, context: Context) -> dict[str, JsonValue] | No
     if entry is None:
         return None
     checker = context.schema_checker
-    return schema_of_entry(entry, "WF119", context.types, context.report, checker)
+    schema = schema_of_entry(entry, "WF119", context.types, context.report, checker)
+    # Of a broken one nothing is known, and nothing more is to be said about what reads it.
+    return {} if schema is None else schema
 
 
 def _choice_of(entry: Entry | None, report: Report) -> tuple[str, ...] | None:

@@ -24,6 +24,7 @@ from flowforge.language.expression_nodes import (
 )
 from flowforge.language.filter_rules import FilterTypeError
 from flowforge.language.filters import FILTERS
+from flowforge.language.foreign_words import help_for_filter
 from flowforge.language.list_filters import field_types
 from flowforge.language.types import (
     ANY,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 _ANY_ARRAY = Array(ANY)
 _ANY_OBJECT = Object((), ANY)
+# Under these, other systems keep the text that a step comes to.
+_WHOLE = ("text", "output", "content", "result", "value", "answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +115,12 @@ class Inference:
         if binding is not None:
             return binding.type
         visible = self.names.visible()
-        otherwise = "names in scope: " + ", ".join(sorted(visible)[:8])
+        otherwise = "names in scope: " + ", ".join(sorted(visible)[:8]) + "; a text has quotes"
         inputs = visible.get("inputs")
         if inputs and isinstance(inputs.type, Object) and inputs.type.field(node.name):
             help: str | None = f"an input is read as 'inputs.{node.name}'"
+        elif node.name in ("steps", "outputs"):
+            help = "the value of a step is read by the step's name alone, as in ${ draft }"
         else:
             help = did_you_mean(node.name, visible, otherwise)
         if "-" in node.name and all(part in visible for part in node.name.split("-", 1)[:1]):
@@ -131,6 +136,8 @@ class Inference:
         if not may_be(subject, _ANY_OBJECT):
             message = f"field {node.field!r} of {shown}, which has no fields"
             help = f"'| {node.field}' applies a filter" if node.field in FILTERS else None
+            if node.field in _WHOLE and may_be(subject, STRING):
+                help = f"the value is the text itself: leave '.{node.field}' out"
             return self._error("WF206", message, node.field_start, node.end, help)
         types = [_field_type(member, node.field) for member in members_of(subject)]
         found = [type_ for type_ in types if type_ is not None]
@@ -181,8 +188,7 @@ class Inference:
         start, end = node.filter_start, node.filter_start + len(node.filter)
         filter_ = FILTERS.get(node.filter)
         if filter_ is None:
-            otherwise = "filters: " + ", ".join(sorted(FILTERS))
-            help = did_you_mean(node.filter, FILTERS, otherwise)
+            help = help_for_filter(node.filter, FILTERS)
             return self._error("WF204", f"unknown filter {node.filter!r}", start, end, help)
         try:
             type_ = filter_.infer(subject, arguments)
