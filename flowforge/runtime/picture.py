@@ -105,6 +105,9 @@ class RunPicture:
                 self.status, self.accounting = "cancelled", accounting
             case StepFinished() | StepFailed() | StepRetried() | StepCaught() | StepCancelled():
                 self._end(fact, time_s)
+            case _:
+                # What else a step tells of itself changes nothing of where it stands.
+                pass
 
     def _end(
         self,

@@ -1,4 +1,4 @@
-"""`runs`, `show`, `diff`, `export`, `rerun` and `resume` as a user meets them, on scripted answers."""
+"""The commands of the journal as a user meets them, on scripted answers."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ async def durable_run(
     assert backend.num_open == 0, "a conversation outlives its run"
 
 
-def works_of(path: Path) -> list[tuple[object, ...]]:
+def works_of(path: Path, run_id: str = "r") -> list[tuple[object, ...]]:
     """What the journal says was done, without times, and without how it was computed.
 
     Tokens are counted: a script numbers words in the order in which it meets them. The step
@@ -106,17 +106,17 @@ def works_of(path: Path) -> list[tuple[object, ...]]:
                 *(work.path, work.turn, work.kind, work.status),
                 *(repr(_said(work.result)), len(work.tokens or ())),
             )
-            for work in journal.works("r")
+            for work in journal.works(run_id)
             if work.kind != "timer" and not work.path.startswith("source")
         )
 
 
-def facts_of(path: Path) -> list[tuple[str, str, str]]:
+def facts_of(path: Path, run_id: str = "r") -> list[tuple[str, str, str]]:
     """What the journal says was told, without times, costs and order between branches."""
     with Journal(path) as journal:
         return sorted(
             (event.kind, event.path or "", repr(_said(event.fact)))
-            for event in journal.events("r")
+            for event in journal.events(run_id)
             if event.kind != "run_resumed" and not (event.path or "").startswith("source")
         )
 
