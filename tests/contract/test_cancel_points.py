@@ -7,13 +7,14 @@ stream ends with one terminal event, and every step that started has exactly one
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import anyio.lowlevel
 import pytest
 from await_points import cancelling_at
 from history_backend import open_history_backend
+from pydantic import Field, TypeAdapter
 
 import flowforge as ff
 from flowforge.runtime.events import (
@@ -85,6 +86,7 @@ steps:
 outputs: { end: "${ asked }" }
 """
 ANSWERS = {"*": "one two"}
+DIGIT: TypeAdapter[int] = TypeAdapter(Annotated[int, Field(ge=0, le=9)])
 yes = people({"*": "yes"})
 
 
@@ -110,6 +112,8 @@ async def everything(run: ff.Run) -> str:
         async with chat.fork(2, join="settle") as (left, right):
             left.start(draft, "one")
             right.start(draft, "two")
+        await chat.vote(DIGIT, 3, name="vote")
+        await chat.choose(["one", "two"], name="kind")
         await chat.score(["one", "two", "one more"], name="weighed")
         async with chat.stream(name="text", max_tokens=3) as stream:
             async for _ in stream:
@@ -129,6 +133,7 @@ async def scripted() -> AsyncGenerator[tuple[Callable[[], Backend], CheckNothing
 
     def new() -> Backend:
         answers = {**ANSWERS, "weighed": "one", "tried": in_turn(broken, "ok")}
+        answers |= {"vote": "4", "kind": "two"}
         opened.append(script(answers))
         return opened[-1]
 
@@ -256,3 +261,26 @@ async def test_a_cancel_at_any_point_leaves_no_page_of_the_engine_held(workflow:
 
     assert num_points > 50
     assert spent.num_cut > 0
+
+
+async def test_a_step_may_clean_up_with_its_chat_after_a_cancel() -> None:
+    gate = anyio.Event()
+    closed: list[str] = []
+
+    @ff.flow
+    async def tidy(run: ff.Run) -> str:
+        async with run.chat() as chat:
+            try:
+                return await chat.gen(name="text")
+            finally:
+                closed.append("tidy")
+
+    backend = script({"text": in_turn(ff.ScriptedAnswer("t", gate=gate))})
+    async with ff.start(tidy, backend=backend) as handle:
+        await anyio.wait_all_tasks_blocked()
+        handle.cancel()
+        with pytest.raises(ff.RunCancelledError):
+            await handle.result()
+
+    assert ["tidy"] == closed
+    assert 0 == backend.num_open
