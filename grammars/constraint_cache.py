@@ -55,7 +55,7 @@ class ConstraintCache:
     ) -> CompiledConstraint:
         entry: CompiledConstraint | FlowForgeError | None = None
         try:
-            entry = compile()
+            compiled = entry = compile()
         except FlowForgeError as error:
             entry = error
             raise
@@ -66,4 +66,4 @@ class ConstraintCache:
                     while len(self._entries) > self._max_entries:
                         self._entries.popitem(last=False)
                 self._under_way.pop(key).set()
-        return entry
+        return compiled

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from flowforge.backends.answer_grammars import load_grammar
+from flowforge.backends.answer_constraints import AnswerConstraints, has_form
 from flowforge.backends.answer_reader import AnswerReader
 from flowforge.backends.protocol import (
     BackendStatistics,
@@ -38,7 +38,7 @@ from flowforge.engine.text.detokenizer import IncrementalDetokenizer
 from flowforge.engine.text.messages import Message
 from flowforge.engine.text.tokenizer import Tokenizer
 from flowforge.errors import EngineError, WorkflowError
-from flowforge.grammars import Vocabulary, compile_choice, compile_json_schema, compile_regex
+from flowforge.grammars.closing_state import ClosingState
 from flowforge.language.token_meter import EncodingMeter
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from flowforge.engine.engine import Engine
     from flowforge.engine.handle import EngineSequence
     from flowforge.engine.kv.prefix_tree import Namespace
-    from flowforge.grammars import CompiledConstraint
     from flowforge.grammars.tool_formats import CompiledTools
     from flowforge.language.token_meter import TokenMeter
 
@@ -92,7 +91,7 @@ async def open_engine_backend(
 
 
 class EngineBackend:
-    """Conversations on one engine. Compiled constraints are kept by the content of their schema."""
+    """Conversations on one engine."""
 
     def __init__(
         self,
@@ -106,8 +105,7 @@ class EngineBackend:
         self.tokenizer = tokenizer
         self.template = template
         self.speech = ToolSpeech(template, tool_format)
-        self._vocabulary: Vocabulary | None = None
-        self._compiled: dict[str, CompiledConstraint] = {}
+        self.constraints = AnswerConstraints(tokenizer, engine.vocab_size)
 
     @property
     def name(self) -> str:
@@ -166,83 +164,15 @@ class EngineBackend:
         rest: the last ids of the prompt. Raises WorkflowError WF421.
         """
         offer = request.offer
-        if offer is None or _has_form(request):
+        if offer is None or has_form(request):
             return None
         end = self.tokenizer.decode(rest[-_NUM_LAST_IDS:], skip_special=False)
         reasoning = self.speech.reasoning(end)
 
         def compile_offer() -> CompiledTools:
-            return self.speech.compile(offer, reasoning, self._get_vocabulary())
+            return self.speech.compile(offer, reasoning, self.constraints.vocabulary())
 
         return await anyio.to_thread.run_sync(compile_offer)
-
-    async def constraint(
-        self, request: GenerateRequest, tools: CompiledTools | None = None
-    ) -> TokenConstraint | None:
-        """A fresh constraint for one generation; compiled in a worker thread at first use.
-
-        Raises WorkflowError when a constraint cannot be used, or does not allow the prefill.
-        """
-        if tools is not None:
-            started = tools.constraint.start()
-            self._go_on(started, request)
-            return started
-        if not _has_form(request):
-            return None
-        key = repr((request.json_schema, request.choice, request.regex, request.grammar))
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            compiled = await anyio.to_thread.run_sync(self._compile, request)
-            self._compiled[key] = compiled
-        constraint = compiled.start()
-        for token_id in self.tokenizer.encode(request.prefill):
-            try:
-                constraint.advance(token_id)
-            except ValueError as error:
-                raise WorkflowError(
-                    "WF416",
-                    f"the prefill {request.prefill[:60]!r} of {request.label!r} is no beginning of "
-                    "what its constraint allows",
-                    help="change the one or the other; JSON is written without white space",
-                ) from error
-        self._go_on(constraint, request)
-        return constraint
-
-    def _go_on(self, constraint: TokenConstraint, request: GenerateRequest) -> None:
-        """Bring a constraint behind what an earlier generation wrote."""
-        for token_id in request.written:
-            if token_id in self.tokenizer.eos_ids:
-                return
-            try:
-                is_taken = constraint.advance(token_id)
-            except ValueError:
-                is_taken = False
-            if not is_taken:
-                raise EngineError(
-                    "EN707",
-                    f"what {request.label!r} had written does not fit its constraint any more",
-                    help="run it from that step again: flowforge rerun RUN --from STEP",
-                )
-
-    def _get_vocabulary(self) -> Vocabulary:
-        if self._vocabulary is None:
-            self._vocabulary = Vocabulary(
-                self.tokenizer.tokenizer_json,
-                eos_ids=self.tokenizer.eos_ids,
-                vocab_size=self.engine.vocab_size,
-            )
-        return self._vocabulary
-
-    def _compile(self, request: GenerateRequest) -> CompiledConstraint:
-        vocabulary = self._get_vocabulary()
-        if request.choice is not None:
-            return compile_choice(request.choice, vocabulary)
-        if request.regex is not None:
-            return compile_regex(request.regex, vocabulary)
-        if request.grammar is not None:
-            return load_grammar(request.grammar).compile(vocabulary)
-        assert request.json_schema is not None
-        return compile_json_schema(request.json_schema, vocabulary)
 
 
 class EngineConversation:
@@ -305,7 +235,7 @@ class EngineConversation:
         history = self._introduced(request.offer)
         rest = self._rest_of_prompt(history)
         tools = await self._backend.tools(request, rest)
-        constraint = await self._backend.constraint(request, tools)
+        constraint = await self._backend.constraints.start(request, tools)
         before = len(self._sequence.tokens)
         self._sequence.append(rest)
         self._sequence.append(self._backend.tokenizer.encode(request.prefill))
@@ -349,6 +279,8 @@ class EngineConversation:
             self._sequence.truncate(prompt_len + reader.num_tokens)
         self._history = history.with_written(reader.text, reader.calls)
         done = self._done(reader, finished, prompt_len, time.monotonic() - started_at)
+        if isinstance(constraint, ClosingState) and constraint.was_closed:
+            done = replace(done, finish_reason="closed")
         yield _with_restored(done, len(request.written))
 
     def _introduced(self, offer: ToolOffer | None) -> History:
@@ -471,11 +403,6 @@ class EngineConversation:
             calls=reader.calls,
             cuts_call=reader.cuts_call,
         )
-
-
-def _has_form(request: GenerateRequest) -> bool:
-    forms = (request.json_schema, request.choice, request.regex, request.grammar)
-    return any(form is not None for form in forms)
 
 
 def _usage_of(usage: GenerationUsage, total_s: float) -> Usage:

@@ -10,15 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from flowforge.language.program import PLAIN_OPTIONS
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from flowforge.grammars.tool_formats import ToolCall, ToolChoice, ToolDefinition
-    from flowforge.language.program import GrammarSpec
+    from flowforge.language.program import AnswerOptions, GrammarSpec
     from flowforge.language.token_meter import TokenMeter
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "closed"]
+"""Why an answer ended: by itself, cut at max_tokens, or closed before it would have been cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class GenerateRequest:
 
     json_schema: the text must be JSON valid under it. choice: it must be exactly one of these.
     regex: all of it must match. grammar: it must be a text of the grammar. At most one of the four
-    is given.
+    is given. options: how strictly the text is held to it.
     offer: tools that the model is told of and may call; with a form, its choice is "none".
     priority: higher goes first where requests wait for each other.
     prefill: how the text begins; the model goes on from there, and the result includes it.
@@ -71,6 +74,7 @@ class GenerateRequest:
     choice: tuple[str, ...] | None = None
     regex: str | None = None
     grammar: GrammarSpec | None = None
+    options: AnswerOptions = PLAIN_OPTIONS
     offer: ToolOffer | None = None
     prefill: str = ""
     priority: int = 0

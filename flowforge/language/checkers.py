@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flowforge.language.answer_grammars import GrammarChecker
-    from flowforge.language.named_types import SchemaChecker
+    from flowforge.language.schemas import SchemaChecker
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from flowforge.language.common_keys import CommonDraft
     from flowforge.language.defaults import Defaults
     from flowforge.language.named_types import NamedTypes
-    from flowforge.language.program import JsonValue, Step, ToolSpec, Verb
-    from flowforge.language.schemas import SchemaProblem
+    from flowforge.language.program import Step, ToolSpec, Verb
+    from flowforge.language.schemas import SchemaChecker
     from flowforge.language.scope import Names
     from flowforge.language.source import Source, Span
     from flowforge.language.subflows import Subflows
@@ -93,7 +93,7 @@ class Context:
 
     source: Source
     report: Report
-    schema_checker: Callable[[JsonValue], list[SchemaProblem]] | None
+    schema_checker: SchemaChecker | None
     grammar_checker: GrammarChecker | None
     enclosing: dict[str, str]
     types: NamedTypes

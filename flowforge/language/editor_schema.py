@@ -187,6 +187,19 @@ _FORMS: Schema = {
         "anyOf": [_strings("The texts."), {"type": "string"}],
     },
     "regex": {"type": "string", "description": "The whole answer matches."},
+    "on_unsupported": {
+        "enum": ["error", "relax"],
+        "description": "Whether JSON Schema keywords that no mask enforces are refused, or judge "
+        "only the finished answer.",
+    },
+    "whitespace": {
+        "enum": ["compact", "bounded"],
+        "description": "Whether JSON is written without white space, or with a little.",
+    },
+    "on_cut": {
+        "enum": ["fail", "close"],
+        "description": "Whether an answer that comes to max_tokens fails, or is closed in time.",
+    },
     "grammar": {
         "description": "The answer is a text of this Lark grammar.",
         "anyOf": [

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 
 from flowforge.language.answer_bounds import endless_part, is_endless_regex
 from flowforge.language.answer_grammars import grammar_of
-from flowforge.language.fields import check_keys, integer_of, number_of, text_of, texts_of
+from flowforge.language.fields import (
+    check_keys,
+    integer_of,
+    number_of,
+    text_of,
+    texts_of,
+    word_of,
+)
 from flowforge.language.named_types import schema_of_entry
-from flowforge.language.program import SamplingSpec
+from flowforge.language.program import PLAIN_OPTIONS, AnswerOptions, SamplingSpec
 from flowforge.language.types import ANY, STRING, Choice, Field, Object, type_of_schema
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode, kind_of_node
 
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
 
 SAMPLING_KEYS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop")
 FORM_KEYS = ("json", "choice", "regex", "grammar")
+FORM_OPTION_KEYS = ("on_unsupported", "whitespace", "on_cut")
 UNBUILT_SAMPLING_KEYS = (
     "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias", "logprobs",
@@ -42,6 +50,7 @@ class AnswerForm:
     choice: tuple[str, ...] | None = None
     regex: str | None = None
     grammar: GrammarSpec | None = None
+    options: AnswerOptions = PLAIN_OPTIONS
 
     @property
     def type(self) -> Type:
@@ -66,7 +75,7 @@ def options_of(gen: Entry, own_keys: tuple[str, ...], context: Context) -> Mappi
     """
     node, report = gen.value, context.report
     if isinstance(node, MappingNode):
-        keys = (*SAMPLING_KEYS, *FORM_KEYS, *own_keys)
+        keys = (*SAMPLING_KEYS, *FORM_KEYS, *FORM_OPTION_KEYS, *own_keys)
         check_keys(node, keys, UNBUILT_SAMPLING_KEYS, "'gen'", report)
         return context.defaults.options(node)
     if not (isinstance(node, ScalarNode) and node.value is None):
@@ -87,11 +96,13 @@ def form_of(options: MappingNode, context: Context) -> AnswerForm:
         keys = " and ".join(repr(entry.key) for entry in given)
         message = f"an answer cannot have the forms of {keys}"
         report.error("WF133", message, given[1].key_span, "keep one of them")
+    form_options = _form_options_of(options, [entry.key for entry in given], report)
     forms = AnswerForm(
-        _json_of(options.entry("json"), context),
+        _json_of(options.entry("json"), form_options, context),
         _choice_of(options.entry("choice") if "choice" in forms_here else None, report),
         _regex_of(options.entry("regex"), report),
         grammar_of(options.entry("grammar"), context),
+        form_options,
     )
     if len(given) == 1 and options.entry("max_tokens") is None:
         _warn_of_endless(forms, given[0], report)
@@ -128,11 +139,32 @@ def _warn_of_endless(form: AnswerForm, entry: Entry, report: Report) -> None:
         report.warning("WF157", message, entry.key_span, f"{bound}, or set max_tokens")
 
 
-def _json_of(entry: Entry | None, context: Context) -> dict[str, JsonValue] | None:
+def _form_options_of(options: MappingNode, forms: list[str], report: Report) -> AnswerOptions:
+    """How strictly the answer is held to its form. forms: the keys of the forms that are given."""
+    for key in FORM_OPTION_KEYS:
+        entry = options.entry(key)
+        needs = FORM_KEYS if key == "on_cut" else ("json",)
+        if entry is not None and not set(forms) & set(needs):
+            wanted = "json" if needs == ("json",) else "json, choice, regex or grammar"
+            message = f"{key!r} is about an answer of a form, and there is no {wanted}"
+            report.error("WF133", message, entry.key_span, "remove it, or say which form")
+    on_unsupported = word_of(options.entry("on_unsupported"), report, ("error", "relax"))
+    whitespace = word_of(options.entry("whitespace"), report, ("compact", "bounded"))
+    on_cut = word_of(options.entry("on_cut"), report, ("fail", "close"))
+    return AnswerOptions(
+        "relax" if on_unsupported == "relax" else "error",
+        "bounded" if whitespace == "bounded" else "compact",
+        "close" if on_cut == "close" else "fail",
+    )
+
+
+def _json_of(
+    entry: Entry | None, options: AnswerOptions, context: Context
+) -> dict[str, JsonValue] | None:
     if entry is None:
         return None
-    checker = context.schema_checker
-    schema = schema_of_entry(entry, "WF119", context.types, context.report, checker)
+    checker, use = context.schema_checker, options.on_unsupported
+    schema = schema_of_entry(entry, "WF119", context.types, context.report, checker, use)
     # Of a broken one nothing is known, and nothing more is to be said about what reads it.
     return {} if schema is None else schema
 

@@ -88,6 +88,7 @@ class GenDraft:
             choice=self.form.choice,
             regex=self.form.regex,
             grammar=self.form.grammar,
+            options=self.form.options,
             turns=turns,
             prefill=prefill,
             n=self.n,

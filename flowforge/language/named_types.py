@@ -17,13 +17,10 @@ from flowforge.language.types import TYPE_WORDS, type_of_word
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, kind_of_node, node_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flowforge.language.program import JsonValue
+    from flowforge.language.schemas import SchemaChecker, SchemaUse
     from flowforge.language.scope import Report
     from flowforge.language.yaml_nodes import Entry
-
-    SchemaChecker = Callable[[JsonValue], list[SchemaProblem]]
 
 PREFIX = "#/types/"
 _MAX_PARTS = 20_000
@@ -123,8 +120,8 @@ def parse_types(entry: Entry | None, report: Report, checker: SchemaChecker | No
         _write_out(name, raw, entries, named, report, ())
     for name, one in entries.items():
         if name not in named.broken and isinstance(one.value, MappingNode):
-            check = checker or problems_in_schema
-            report_problems(check(named.schemas[name]), one.value, "WF118", report)
+            problems = _problems_of(named.schemas[name], checker, "judge")
+            report_problems(problems, one.value, "WF118", report)
     return named
 
 
@@ -134,10 +131,12 @@ def schema_of_entry(
     types: NamedTypes,
     report: Report,
     checker: SchemaChecker | None,
+    use: SchemaUse = "judge",
 ) -> dict[str, JsonValue] | None:
     """The schema an entry gives: a word for a type, or a JSON Schema; None when it is broken.
 
-    code: of the problems. checker: None when only the words in it are to be looked at.
+    code: of the problems. checker: None when only the words in it are to be looked at. use: what
+    the schema is for.
     """
     node = entry.value
     if isinstance(node, ScalarNode) and isinstance(node.value, str) and node.value.strip():
@@ -146,6 +145,11 @@ def schema_of_entry(
         if schema is None:
             help = did_you_mean(word, types.words(), f"types: {', '.join(types.words()[:12])}")
             report.error("WF118", f"unknown type {word[:60]!r}", node.span, help)
+        elif use != "judge" and word not in types.broken:
+            for problem in _problems_of(schema, checker, use):
+                add = report.error if problem.severity == "error" else report.warning
+                message = f"type {word!r} at {problem.pointer!r}: {problem.message}"
+                add(code, message, node.span, problem.help)
         return schema
     if not isinstance(node, MappingNode):
         message = f"{entry.key!r} must be a type or a JSON Schema, got {kind_of_node(node)}"
@@ -153,9 +157,15 @@ def schema_of_entry(
         report.error("WF107", message, place_of(entry, report), help)
         return None
     schema, problems = types.written_out(schema_of_node(node))
-    problems = problems or (checker or problems_in_schema)(schema)
+    problems = problems or _problems_of(schema, checker, use)
     report_problems(problems, node, code, report)
     return None if any(problem.severity == "error" for problem in problems) else schema
+
+
+def _problems_of(
+    schema: JsonValue, checker: SchemaChecker | None, use: SchemaUse
+) -> list[SchemaProblem]:
+    return problems_in_schema(schema) if checker is None else checker(schema, use)
 
 
 def report_problems(

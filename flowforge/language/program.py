@@ -111,6 +111,24 @@ class SaidTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """How an answer is held to its form.
+
+    on_unsupported: "relax" judges only the finished answer by the keywords of a JSON Schema that
+    cannot be enforced while it is written. whitespace: "bounded" allows a little between the tokens
+    of JSON. on_cut: what becomes of an answer that comes to max_tokens before its end; "close" ends
+    it with the shortest valid ending that is found.
+    """
+
+    on_unsupported: Literal["error", "relax"] = "error"
+    whitespace: Literal["compact", "bounded"] = "compact"
+    on_cut: Literal["fail", "close"] = "fail"
+
+
+PLAIN_OPTIONS = AnswerOptions()
+
+
+@dataclass(frozen=True, slots=True)
 class GrammarSpec:
     """A grammar that an answer must be a text of.
 
@@ -145,6 +163,7 @@ class WrittenTurn:
     choice: tuple[str, ...] | None = None
     regex: str | None = None
     grammar: GrammarSpec | None = None
+    options: AnswerOptions = PLAIN_OPTIONS
 
 
 Turn: TypeAlias = SaidTurn | WrittenTurn
@@ -193,6 +212,7 @@ class Gen:
     choice: tuple[str, ...] | None = None
     regex: str | None = None
     grammar: GrammarSpec | None = None
+    options: AnswerOptions = PLAIN_OPTIONS
     turns: tuple[Turn, ...] | Expression = ()
     prefill: Template | None = None
     n: int = 1
@@ -328,6 +348,8 @@ class Retry:
     """How often a step is tried, and the wait before try k + 1: backoff_s · factor^(k-1) ≤ max_s.
 
     attempts: tries in all. jitter "full": a random part of that wait, from none to all of it.
+    is_for_faults: whether failures that may pass later are tried again. codes: of failures that are
+    tried again too.
     """
 
     attempts: int
@@ -335,6 +357,8 @@ class Retry:
     factor: float
     max_s: float
     jitter: Literal["full", "none"]
+    is_for_faults: bool = True
+    codes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

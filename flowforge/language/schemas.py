@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowforge.language.program import JsonValue
+
+SchemaUse: TypeAlias = Literal["error", "relax", "judge"]
+"""What a schema is for: to hold an answer to it, refusing or relaxing what cannot be enforced, or
+only to judge values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +26,6 @@ class SchemaProblem:
     message: str
     severity: Literal["error", "warning"] = "error"
     help: str | None = None
+
+
+SchemaChecker: TypeAlias = "Callable[[JsonValue, SchemaUse], list[SchemaProblem]]"

@@ -5,7 +5,7 @@ A verb is one entry of `VERBS` and the file behind it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from flowforge.language.diagnostics import near_miss
 from flowforge.language.drafts import StepDraft, VerbParser
 from flowforge.language.fields import check_keys, is_safe_name, mapping_of
 from flowforge.language.ordering import cycles_of, order_of
-from flowforge.language.program import Gen, Step
+from flowforge.language.program import Gen, Retry, Step, WrittenTurn
 from flowforge.language.scope import Binding
 from flowforge.language.types import ANY, NULL, join_types
 
@@ -34,9 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowforge.language.drafts import Context
+    from flowforge.language.program import Verb
     from flowforge.language.scope import Names
     from flowforge.language.source import Span
     from flowforge.language.yaml_nodes import Entry, MappingNode
+
+# The first try and three more.
+_RELAXED_TRIES = 4
+_BREAKS_SCHEMA = frozenset({"WF413"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,19 @@ def resolve_steps(
     return {name: resolved[name] for name in drafts if name in resolved}
 
 
+def _retry_of(verb: Verb, retry: Retry | None) -> Retry | None:
+    """The retry that is asked for, and for answers that may break their schema another try."""
+    turns = verb.turns if isinstance(verb, Gen) and isinstance(verb.turns, tuple) else ()
+    options = [turn.options for turn in turns if isinstance(turn, WrittenTurn)]
+    if isinstance(verb, Gen):
+        options.append(verb.options)
+    if all(one.on_unsupported == "error" for one in options):
+        return retry
+    if retry is None:
+        return Retry(_RELAXED_TRIES, 0.0, 1.0, 0.0, "none", False, _BREAKS_SCHEMA)
+    return replace(retry, codes=retry.codes | _BREAKS_SCHEMA)
+
+
 def _resolve_step(
     draft: StepDraft, needs: frozenset[str], names: Names, context: Context
 ) -> Step | None:
@@ -141,7 +159,7 @@ def _resolve_step(
         when=common.when,
         after=frozenset(name for name, _ in draft.common.after),
         timeout_s=draft.common.timeout_s,
-        retry=draft.common.retry,
+        retry=_retry_of(verb[0], draft.common.retry),
         catch=common.catch,
         finally_block=common.finally_block,
         priority=draft.common.priority,

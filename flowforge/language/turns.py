@@ -163,5 +163,11 @@ def _resolved(draft: _Turn, names: Names, context: Context) -> Turn:
         names.own[draft.name] = Binding("variable", draft.form.type)
     form = draft.form
     return WrittenTurn(
-        draft.name, draft.sampling, form.json_schema, form.choice, form.regex, form.grammar
+        draft.name,
+        draft.sampling,
+        form.json_schema,
+        form.choice,
+        form.regex,
+        form.grammar,
+        form.options,
     )

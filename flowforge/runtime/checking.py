@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flowforge.language.diagnostics import Diagnostic
     from flowforge.language.loader import LoadResult
     from flowforge.language.program import GrammarSpec, JsonValue, Program
+    from flowforge.language.schemas import SchemaUse
 
 
 def load_file(path: str | Path) -> LoadResult:
@@ -34,18 +35,24 @@ def load(path: str | Path) -> Program:
     return loader.require_program(load_file(path))
 
 
-def _check_schema(schema: JsonValue) -> list[SchemaProblem]:
-    return [*_problems_of(json.dumps(schema, ensure_ascii=False))]
+def _check_schema(schema: JsonValue, use: SchemaUse) -> list[SchemaProblem]:
+    return [*_problems_of(json.dumps(schema, ensure_ascii=False), use)]
 
 
 @functools.lru_cache(maxsize=1024)
-def _problems_of(schema: str) -> tuple[SchemaProblem, ...]:
+def _problems_of(schema: str, use: SchemaUse) -> tuple[SchemaProblem, ...]:
     """By the schema's text: many steps ask for the same form, and compiling it takes a while."""
-    from flowforge.grammars import check_schema
+    from flowforge.grammars import JsonOptions, check_schema
+    from flowforge.grammars.schema_check import check_words
 
+    plain = json.loads(schema)
+    if use == "judge":
+        problems = check_words(plain)
+    else:
+        problems = check_schema(plain, JsonOptions(on_unsupported=use))
     return tuple(
         SchemaProblem(problem.pointer, problem.message, problem.severity, problem.help)
-        for problem in check_schema(json.loads(schema))
+        for problem in problems
     )
 
 

@@ -27,6 +27,11 @@ def may_pass_later(error: FlowForgeError) -> bool:
     return isinstance(error, EngineError | ToolError) and not error.code.startswith(_PERMANENT)
 
 
+def is_worth_trying(retry: Retry, error: FlowForgeError) -> bool:
+    """Whether a failure is one that this retry is for."""
+    return error.code in retry.codes or (retry.is_for_faults and may_pass_later(error))
+
+
 def backoff_s(retry: Retry, num_tries: int, seed: int, path: str) -> float:
     """Seconds between try `num_tries` and the next.
 

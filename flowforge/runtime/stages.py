@@ -25,7 +25,7 @@ from flowforge.runtime.failures import FINALLY_LIMIT_S, failures_of, step_failed
 from flowforge.runtime.graph import CATCH, FINALLY
 from flowforge.runtime.joins import error_value
 from flowforge.runtime.layers import Layered
-from flowforge.runtime.retries import backoff_s, may_pass_later
+from flowforge.runtime.retries import backoff_s, is_worth_trying
 from flowforge.runtime.scopes import open_body
 from flowforge.runtime.state import Fails, Stage, Status
 from flowforge.runtime.verbs import rules_of
@@ -107,8 +107,8 @@ def _after_failure(after: Consequences, step: StepState, verdict: Fails) -> None
     failures = failures_of(step, verdict)
     release_all(after, step)
     retry, catch = step.node.step.retry, step.node.step.catch
-    is_transient = all(may_pass_later(failure.error) for failure in failures)
-    if retry is not None and step.attempt < retry.attempts and is_transient:
+    is_worth_it = retry is not None and all(is_worth_trying(retry, one.error) for one in failures)
+    if retry is not None and step.attempt < retry.attempts and is_worth_it:
         _retry(after, step, failures, retry)
     elif catch is not None and (not catch.codes or failures[0].error.code.startswith(catch.codes)):
         _catch(after, step, failures)

@@ -302,7 +302,7 @@ def test_a_schema_problem_is_placed_by_its_pointer() -> None:
     text = f"{HEAD}steps:\n  a:\n    user: x\n    {gen}\n"
 
     result = load_text(
-        text, checkers=Checkers(lambda _: [SchemaProblem("/items/minLength", "bad")])
+        text, checkers=Checkers(lambda _, __: [SchemaProblem("/items/minLength", "bad")])
     )
 
     diagnostic = result.diagnostics[0]

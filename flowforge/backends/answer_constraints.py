@@ -1,0 +1,128 @@
+"""The constraints of answers on one model: compiled once each, started for each generation."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import anyio
+
+from flowforge.backends.answer_grammars import load_grammar
+from flowforge.errors import EngineError, WorkflowError
+from flowforge.grammars import (
+    JsonOptions,
+    Vocabulary,
+    compile_choice,
+    compile_json_schema,
+    compile_regex,
+)
+from flowforge.grammars.closing_state import ClosingState
+from flowforge.grammars.constraint_cache import ConstraintCache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flowforge.backends.protocol import GenerateRequest
+    from flowforge.engine.constraint import TokenConstraint
+    from flowforge.engine.text.tokenizer import Tokenizer
+    from flowforge.grammars import CompiledConstraint
+    from flowforge.grammars.tool_formats import CompiledTools
+
+
+class AnswerConstraints:
+    """Owns the model's vocabulary, made at first use (half a second), and what is compiled for it.
+
+    vocab_size: width of the model's logits.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._vocabulary: Vocabulary | None = None
+        self._cache = ConstraintCache()
+
+    def vocabulary(self) -> Vocabulary:
+        """For worker threads; two that ask first at the same time make two."""
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary(
+                self._tokenizer.tokenizer_json,
+                eos_ids=self._tokenizer.eos_ids,
+                vocab_size=self._vocab_size,
+            )
+        return self._vocabulary
+
+    async def start(
+        self, request: GenerateRequest, tools: CompiledTools | None = None
+    ) -> TokenConstraint | None:
+        """A fresh constraint for one generation; compiled in a worker thread at first use.
+
+        tools: the calls that the answer may make. Raises WorkflowError when a constraint cannot be
+        used, or does not allow the prefill; EngineError EN707 when it does not allow what an
+        earlier generation of the same request wrote.
+        """
+        if tools is not None:
+            constraint: TokenConstraint = tools.constraint.start()
+        elif has_form(request):
+            compiled = await anyio.to_thread.run_sync(self._compiled, request)
+            state = compiled.start()
+            constraint = ClosingState(state) if request.options.on_cut == "close" else state
+            if not _take(constraint, self._tokenizer.encode(request.prefill)):
+                raise WorkflowError(
+                    "WF416",
+                    f"the prefill {request.prefill[:60]!r} of {request.label!r} is no beginning of "
+                    "what its constraint allows",
+                    help="change the one or the other; JSON is written without white space",
+                )
+        else:
+            return None
+        if not _take(constraint, self._without_end(request.written)):
+            raise EngineError(
+                "EN707",
+                f"what {request.label!r} had written does not fit its constraint any more",
+                help="run it from that step again: flowforge rerun RUN --from STEP",
+            )
+        return constraint
+
+    def _without_end(self, token_ids: tuple[int, ...]) -> Iterable[int]:
+        for token_id in token_ids:
+            if token_id in self._tokenizer.eos_ids:
+                return
+            yield token_id
+
+    def _compiled(self, request: GenerateRequest) -> CompiledConstraint:
+        options = JsonOptions(request.options.on_unsupported, request.options.whitespace)
+        if request.choice is not None:
+            choice = request.choice
+            return self._cache.get(
+                ("choice", choice), lambda: compile_choice(choice, self.vocabulary())
+            )
+        if request.regex is not None:
+            regex = request.regex
+            return self._cache.get(
+                ("regex", regex), lambda: compile_regex(regex, self.vocabulary())
+            )
+        if request.grammar is not None:
+            grammar = request.grammar
+            return self._cache.get(
+                grammar, lambda: load_grammar(grammar).compile(self.vocabulary())
+            )
+        schema = request.json_schema
+        assert schema is not None, "a form is one of four"
+        # The order of its keys counts: it is the order in which the model writes them.
+        return self._cache.get(
+            ("json", json.dumps(schema), options),
+            lambda: compile_json_schema(schema, self.vocabulary(), options),
+        )
+
+
+def has_form(request: GenerateRequest) -> bool:
+    """Whether an answer must have a form."""
+    forms = (request.json_schema, request.choice, request.regex, request.grammar)
+    return any(form is not None for form in forms)
+
+
+def _take(constraint: TokenConstraint, token_ids: Iterable[int]) -> bool:
+    try:
+        return all(constraint.advance(token_id) for token_id in token_ids)
+    except ValueError:
+        return False
