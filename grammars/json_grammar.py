@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flowforge.grammars.json_options import STRICT
-from flowforge.grammars.lowering import lower_schema
 from flowforge.grammars.lowering.positions import REWRITTEN
+from flowforge.grammars.lowering.walk import lower_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowforge.grammars.json_options import JsonOptions
-    from flowforge.grammars.lowering import Unenforced
+    from flowforge.grammars.lowering.walk import Unenforced
     from flowforge.grammars.schema_dialect import JsonValue
 
 # What is left to the judge where the compiler refuses a schema with it, one step after another.

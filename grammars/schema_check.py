@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from flowforge.grammars.json_grammar import json_grammars
 from flowforge.grammars.json_options import STRICT
 from flowforge.grammars.lowering.formats import MASKED, asks_judge_only, is_masked
 from flowforge.grammars.lowering.positions import ANNOTATIONS, KNOWN, inner_schemas
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from flowforge.grammars.json_grammar import JsonGrammar
     from flowforge.grammars.json_options import JsonOptions
-    from flowforge.grammars.lowering import Unenforced
+    from flowforge.grammars.lowering.walk import Unenforced
     from flowforge.grammars.schema_dialect import JsonInput, JsonValue
 
     Path = tuple[str | int, ...]
@@ -239,6 +238,8 @@ def _unknown_keyword(keyword: str, path: Path) -> SchemaProblem:
 
 def _check_grammar(schema: JsonValue, options: JsonOptions) -> list[SchemaProblem]:
     """Compile without a vocabulary: ranges, patterns, references, and what is too large."""
+    from flowforge.grammars.json_grammar import json_grammars
+
     grammar, reason = _compiled(schema, options)
     if grammar is None:
         pointer = to_pointer(_locate(schema, reason, options))
@@ -252,6 +253,8 @@ def _check_grammar(schema: JsonValue, options: JsonOptions) -> list[SchemaProble
 def _compiled(schema: JsonValue, options: JsonOptions) -> tuple[JsonGrammar | None, str]:
     """The grammar of a schema, or why none compiles."""
     from llguidance import LLMatcher
+
+    from flowforge.grammars.json_grammar import json_grammars
 
     reasons: list[str] = []
     for grammar in json_grammars(schema, options):

@@ -2,7 +2,3 @@
 
 What can be said exactly in other words is; what cannot is left out, and named with its place.
 """
-
-from flowforge.grammars.lowering.walk import LoweredSchema, Unenforced, lower_schema
-
-__all__ = ["LoweredSchema", "Unenforced", "lower_schema"]

@@ -51,6 +51,21 @@ def test_check_imports_no_engine() -> None:
     assert set() == modules_after(statement) & {"torch", "transformers", "textual", "rich"}
 
 
+def test_check_compiles_nothing_for_schemas_that_are_plain(tmp_path: Path) -> None:
+    file = tmp_path / "plain.yaml"
+    schema = "{ type: array, items: { type: string, maxLength: 40 }, maxItems: 3 }"
+    file.write_text(
+        "flowforge: 1\nname: plain\nsteps:\n"
+        f"  a: {{ user: hi, gen: {{ json: {schema} }} }}\noutputs: {{ a: '${{ a }}' }}\n"
+    )
+    statement = (
+        f"import sys; sys.argv = ['flowforge', 'check', {str(file)!r}]; "
+        "from flowforge.cli import main; main()"
+    )
+
+    assert set() == modules_after(statement) & {*HEAVY, "typer", "pydantic", "ruamel"}
+
+
 def test_every_public_name_can_be_imported() -> None:
     import flowforge
 

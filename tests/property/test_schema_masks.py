@@ -11,7 +11,7 @@ from json_schema_suite import compile_without_model, is_valid, ordered
 
 from flowforge.grammars import JsonOptions
 from flowforge.grammars.compilation import matches
-from flowforge.grammars.lowering import lower_schema
+from flowforge.grammars.lowering.walk import lower_schema
 
 NAMES = st.sampled_from(["a", "b", "c"])
 SCALARS = st.sampled_from([None, True, False, 0, 1, 2, 2.5, "", "a", "ab"])

@@ -10,7 +10,7 @@ from json_schema_suite import compile_without_model, is_valid
 
 from flowforge.grammars import JsonOptions
 from flowforge.grammars.compilation import matches
-from flowforge.grammars.lowering import lower_schema
+from flowforge.grammars.lowering.walk import lower_schema
 
 OPEN = JsonOptions(closes_objects=False)
 OBJECT = {"type": "object"}
