@@ -28,7 +28,7 @@ from flowforge.grammars.lark.regex_program import (
 from flowforge.grammars.lark.regex_tree import Chars, Look, Repeat, Sequence, Unsupported, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from flowforge.grammars.lark.regex_tree import Regex
 
@@ -44,13 +44,14 @@ class Dfa:
 
     moves: for each state, what it reads and where that leads; sets of one state do not meet.
     accepting: the states in which the text may end.
-    pending: for each accepting state that asks something of the text behind, the characters with
-    which that text would answer otherwise.
+    pending: those accepting states that ask something of the text behind.
+    at_end: of a look-ahead, the states in which it is fulfilled where the text ends.
     """
 
     moves: tuple[Moves, ...]
     accepting: frozenset[int]
     pending: dict[int, Pending] = field(default_factory=dict)
+    at_end: frozenset[int] = frozenset()
 
     def matches(self, text: str) -> bool:
         """Whether all of a text is in the language."""
@@ -81,9 +82,15 @@ class Dfa:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A look-ahead that ends behind the terminal. chars: after which it may fail."""
+    """An end that depends on the text behind it.
 
-    chars: CharacterSet
+    holds, breaks: the characters with which that text makes it an end, or none, for certain.
+    holds_at_end: whether it is an end where no text follows. marker: of the look-ahead that asks.
+    """
+
+    holds: CharacterSet
+    breaks: CharacterSet
+    holds_at_end: bool
     marker: str
 
 
@@ -110,25 +117,31 @@ def language_automaton(regex: Regex, *, max_states: int = MAX_STATES) -> Dfa:
 
 
 class _Builder:
-    """Builds an automaton state by state."""
+    """Builds an automaton state by state.
 
-    def __init__(self, regex: Regex, max_states: int, *, is_ordered: bool) -> None:
+    is_ordered: whether ways behind an end do not count. is_look: whether it is of a look-ahead,
+    which may itself look further ahead than it reads.
+    """
+
+    def __init__(
+        self, regex: Regex, max_states: int, *, is_ordered: bool, is_look: bool = False
+    ) -> None:
         self._program = Program(regex, max_states * 2)
         self._max_states = max_states
         self._is_ordered = is_ordered
+        self._is_look = is_look
         self._looks = [self._look_automaton(look) for look in self._program.looks]
         self._behind = [
             idx for idx, look in enumerate(self._program.looks) if look.direction == "behind"
         ]
 
     def _look_automaton(self, look: Look) -> Dfa:
+        if look.direction == "ahead":
+            return _Builder(look.part, self._max_states, is_ordered=False, is_look=True).build()
         if any(isinstance(part, Look) for part in walk(look.part)):
-            raise Unsupported("a look inside a look", look.marker)
-        part = look.part
-        if look.direction == "behind":
-            anything = Repeat(Chars(~NOTHING), 0, None, is_lazy=False)
-            part = Sequence((anything, part))
-        return language_automaton(part, max_states=self._max_states)
+            raise Unsupported("a look inside a look-behind", look.marker)
+        anything = Repeat(Chars(~NOTHING), 0, None, is_lazy=False)
+        return language_automaton(Sequence((anything, look.part)), max_states=self._max_states)
 
     def build(self) -> Dfa:
         behind: _Behind = tuple(
@@ -153,32 +166,41 @@ class _Builder:
                 idx = number[target]
                 found[idx] = found.get(idx, NOTHING) | chars
             moves.append(tuple((chars, idx) for idx, chars in found.items()))
+        return _trimmed(self._with_ends(todo, tuple(moves)))
+
+    def _with_ends(self, states: list[_State], moves: tuple[Moves, ...]) -> Dfa:
         accepting: set[int] = set()
         pending: dict[int, Pending] = {}
-        for idx, state in enumerate(todo):
-            end = self._end_of(state)
-            if end is not None:
-                accepting.add(idx)
-                if end.chars:
-                    pending[idx] = end
-        return _trimmed(Dfa(tuple(moves), frozenset(accepting), pending))
-
-    def _end_of(self, state: _State) -> Pending | None:
-        """What the best way that ends here asks of the text behind; None where no way ends."""
-        for place, conditions in state[0]:
-            if self._program.steps[place] is not None:
+        for idx, (ways, _) in enumerate(states):
+            ends = [conditions for place, conditions in ways if self._program.steps[place] is None]
+            if not ends:
                 continue
-            chars, marker = NOTHING, ""
-            for look_idx, at, _ in conditions:
-                look = self._program.looks[look_idx]
-                if not look.is_negative:
-                    raise Unsupported(
-                        "a look-ahead that wants text behind the terminal", look.marker
-                    )
-                chars |= _readable(self._looks[look_idx], at)
-                marker = look.marker
-            return Pending(chars, marker)
-        return None
+            if frozenset() in ends:
+                accepting.add(idx)
+            else:
+                pending[idx] = self._pending(ends)
+        if self._is_look:
+            at_end = {idx for idx, end in pending.items() if end.holds_at_end}
+            return Dfa(moves, frozenset(accepting), at_end=frozenset(at_end | accepting))
+        return Dfa(moves, frozenset(accepting | set(pending)), pending)
+
+    def _pending(self, ends: list[_Conditions]) -> Pending:
+        holds, breaks, holds_at_end = NOTHING, ~NOTHING, False
+        marker = ""
+        for conditions in ends:
+            way_holds, way_breaks, way_holds_at_end = ~NOTHING, NOTHING, True
+            for look_idx, at, wanted in conditions:
+                look = self._looks[look_idx]
+                marker = self._program.looks[look_idx].marker
+                done = _read_by(look, at, look.accepting)
+                dead = ~_read_by(look, at, range(len(look.moves)))
+                way_holds &= done if wanted else dead
+                way_breaks |= dead if wanted else done
+                way_holds_at_end &= (at in look.at_end) == wanted
+            holds |= way_holds
+            breaks &= way_breaks
+            holds_at_end |= way_holds_at_end
+        return Pending(holds, breaks, holds_at_end, marker)
 
     def _atoms(self, state: _State) -> list[CharacterSet]:
         """Sets of characters that no way of the state tells apart, and that some way reads."""
@@ -187,6 +209,10 @@ class _Builder:
             for place, _ in state[0]
             if isinstance(step := self._program.steps[place], Take)
         }
+        if self._is_look and any(
+            conditions for place, conditions in state[0] if self._program.steps[place] is None
+        ):
+            sets.add(~NOTHING)
         watched = {
             chars
             for _, conditions in state[0]
@@ -213,11 +239,16 @@ class _Builder:
         ways: list[_Way] = []
         for place, conditions in state[0]:
             step = self._program.steps[place]
-            if not isinstance(step, Take) or code not in step.chars:
+            if isinstance(step, Take) and code in step.chars:
+                next = step.next
+            elif step is None and self._is_look and conditions:
+                # It has been read, and what it looks at behind that is still to be seen.
+                next = place
+            else:
                 continue
             moved = self._moved(conditions, code)
             if moved is not None:
-                ways.append((step.next, moved))
+                ways.append((next, moved))
         return self._state(ways, behind)
 
     def _moved(self, conditions: _Conditions, code: int) -> _Conditions | None:
@@ -238,24 +269,25 @@ class _Builder:
 
     def _state(self, starts: Iterable[_Way], behind: _Behind) -> _State:
         ways: dict[_Way, None] = {}
-        extra: _Conditions = frozenset()
+        # Ways behind an end that is only likely count where a condition of it breaks.
+        unless: list[_Conditions] = []
         for place, conditions in self._closure(starts, behind):
-            conditions |= extra
+            for end in unless:
+                conditions |= self._opposite(end)
             if (place, conditions) in ways:
                 continue
             ways[place, conditions] = None
             if self._program.steps[place] is None and self._is_ordered:
                 if not conditions:
                     break
-                # Ways behind an end that is only likely count where its condition breaks.
-                extra = self._unless(conditions)
+                unless.append(conditions)
         listed = tuple(ways) if self._is_ordered else tuple(sorted(ways, key=_sort_key))
         return listed, behind
 
-    def _unless(self, conditions: _Conditions) -> _Conditions:
+    def _opposite(self, conditions: _Conditions) -> _Conditions:
         if len(conditions) > 1:
-            markers = {self._program.looks[idx].marker for idx, _, _ in conditions}
-            raise Unsupported("several look-aheads that end behind the terminal", min(markers))
+            marker = min(self._program.looks[idx].marker for idx, _, _ in conditions)
+            raise Unsupported("several look-aheads that end behind the terminal", marker)
         return frozenset((idx, at, not wanted) for idx, at, wanted in conditions)
 
     def _closure(self, starts: Iterable[_Way], behind: _Behind) -> Iterator[_Way]:
@@ -294,7 +326,7 @@ class _Builder:
         if look.direction == "ahead":
             if 0 in automaton.accepting:
                 return None if look.is_negative else conditions
-            if not automaton.accepting:
+            if not automaton.accepting and not automaton.at_end:
                 return conditions if look.is_negative else None
             return conditions | {(look_idx, 0, not look.is_negative)}
         answers = {at in automaton.accepting for at in behind[self._behind.index(look_idx)]}
@@ -307,10 +339,12 @@ def _sort_key(way: _Way) -> tuple[int, list[tuple[int, int, bool]]]:
     return way[0], sorted(way[1])
 
 
-def _readable(automaton: Dfa, state: int) -> CharacterSet:
+def _read_by(automaton: Dfa, state: int, targets: Container[int]) -> CharacterSet:
+    """The characters that lead from a state to some of others."""
     chars = NOTHING
-    for read, _ in automaton.moves[state]:
-        chars |= read
+    for read, target in automaton.moves[state]:
+        if target in targets:
+            chars |= read
     return chars
 
 
@@ -320,7 +354,7 @@ def _trimmed(dfa: Dfa) -> Dfa:
     for state, moves in enumerate(dfa.moves):
         for _, target in moves:
             sources.setdefault(target, set()).add(state)
-    alive = set(dfa.accepting)
+    alive = {*dfa.accepting, *dfa.at_end}
     todo = list(alive)
     while todo:
         for source in sources.get(todo.pop(), ()):
@@ -333,4 +367,7 @@ def _trimmed(dfa: Dfa) -> Dfa:
         for state in number
     ]
     pending = {number[state]: end for state, end in dfa.pending.items()}
-    return Dfa(tuple(kept), frozenset(number[state] for state in dfa.accepting), pending)
+    accepting, at_end = (
+        frozenset(number[state] for state in states) for states in (dfa.accepting, dfa.at_end)
+    )
+    return Dfa(tuple(kept), accepting, pending, at_end)

@@ -130,29 +130,41 @@ class _Reads:
     """Where a terminal that is read in a state ends up, after the reductions that it brings."""
 
     def __init__(self, analyzer: LALR_Analyzer) -> None:
-        self._before: dict[tuple[ItemSet, Rule], list[ItemSet]] = {}
+        before: dict[tuple[ItemSet, Rule], list[ItemSet]] = {}
         for (itemset, origin), reduced in analyzer.lookback.items():
             for state, rule in reduced:
-                self._before.setdefault((state, rule), []).append(itemset.transitions[origin])
+                before.setdefault((state, rule), []).append(itemset.transitions[origin])
+        self._taken: dict[ItemSet, dict[str, list[Occurrence]]] = {}
+        self._onward: dict[ItemSet, dict[str, set[ItemSet]]] = {}
+        for itemset in analyzer.lr0_itemsets:
+            self._taken[itemset] = _taken_in(itemset)
+            self._onward[itemset] = {
+                str(symbol.name): {
+                    target for rule in rules for target in before.get((itemset, rule), ())
+                }
+                for symbol, rules in itemset.lookaheads.items()
+            }
 
     def places(self, itemset: ItemSet, name: str) -> Iterator[Occurrence]:
         """The places at which the terminal is taken."""
-        seen = {itemset}
-        todo = [itemset]
+        seen, todo = {itemset}, [itemset]
         while todo:
             state = todo.pop()
-            for pointer in state.closure:
-                if not pointer.is_satisfied and pointer.next.name == name:
-                    symbols = tuple(str(symbol.name) for symbol in pointer.rule.expansion)
-                    yield Occurrence(str(pointer.rule.origin.name), symbols, pointer.index)
-            for symbol, rules in state.lookaheads.items():
-                if symbol.name != name:
-                    continue
-                for rule in rules:
-                    for target in self._before.get((state, rule), ()):
-                        if target not in seen:
-                            seen.add(target)
-                            todo.append(target)
+            yield from self._taken[state].get(name, ())
+            for target in self._onward[state].get(name, ()):
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+
+
+def _taken_in(itemset: ItemSet) -> dict[str, list[Occurrence]]:
+    taken: dict[str, list[Occurrence]] = {}
+    for pointer in itemset.closure:
+        if not pointer.is_satisfied and pointer.next.is_term:
+            symbols = tuple(str(symbol.name) for symbol in pointer.rule.expansion)
+            place = Occurrence(str(pointer.rule.origin.name), symbols, pointer.index)
+            taken.setdefault(str(pointer.next.name), []).append(place)
+    return taken
 
 
 def _renames(text: TerminalDef, regex: TerminalDef) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flowforge.grammars.lark.automaton import language_automaton, match_automaton
+from flowforge.grammars.lark.automaton import Dfa, language_automaton, match_automaton
 from flowforge.grammars.lark.backtracking import may_take_exponential_time
 from flowforge.grammars.lark.elimination import (
     has_text_outside,
@@ -107,17 +107,37 @@ def translate_terminal(
             problems = (problem, *problems)
             regex = _without_looks(regex)
             found = match_automaton(regex)
-        for pending in found.pending.values():
-            if pending.chars & following():
-                problem = TerminalProblem(name, _DEPENDS, pending.marker, can_drop=True)
-                problems = (problem, *problems)
-                break
+        found, marker = _decided(found, following)
+        if marker is not None:
+            problem = TerminalProblem(name, _DEPENDS, marker, can_drop=True)
+            problems = (problem, *problems)
         if not _has_looks(regex) and is_same_language(found, language_automaton(regex)):
             return Terminal(name, definition, regex, first), problems
         rewritten = regex_of(found)
     except (TooLarge, RecursionError):
         return _too_large(definition, regex, first)
     return Terminal(name, definition, rewritten, first, is_rewritten=True), problems
+
+
+def _decided(found: Dfa, following: Callable[[], CharacterSet]) -> tuple[Dfa, str | None]:
+    """The automaton with ends that depend on what follows made ends, or none.
+
+    Also the marker of a look-ahead for which that cannot be said; what it asks for is left out.
+    """
+    marker: str | None = None
+    accepting = set(found.accepting)
+    for state, pending in found.pending.items():
+        # Where the terminal itself can go on, the lexer does, and does not end here.
+        behind = following()
+        for chars, _ in found.moves[state]:
+            behind -= chars
+        if not behind - pending.holds and pending.holds_at_end:
+            continue
+        if not behind - pending.breaks and not pending.holds_at_end:
+            accepting.remove(state)
+        else:
+            marker = pending.marker
+    return Dfa(found.moves, frozenset(accepting)), marker
 
 
 def without_prefix(regex: Regex, prefix: Regex) -> Regex | None:
