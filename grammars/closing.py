@@ -11,8 +11,6 @@ from heapq import heappop, heappush
 from itertools import count, product
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -159,6 +157,9 @@ def _allows(state: LLMatcher, token_id: int) -> bool:
 
 def _kinds_of_characters(state: LLMatcher, tokens: ClosingTokens) -> list[int]:
     """Of the characters that may come next, one for each run of neighbours, all of a short run."""
+    # Imported here: what only tells of tools and schemas must not bring numpy along.
+    import numpy as np
+
     mask = np.frombuffer(state.compute_bitmask(), dtype=np.uint8)
     allowed = np.unpackbits(mask, bitorder="little")
     found: list[int] = []
