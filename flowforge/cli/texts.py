@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 def accounting_line(accounting: Accounting) -> str:
     """What a run cost, on one line; unknown figures are left out."""
     unique = accounting.unique_prompt_tokens
+    cut = f" ({accounting.cut_tokens:,} of them cut)" if accounting.cut_tokens else ""
     beside = "" if unique is None else f" ({unique:,} unique)"
     parts = [
         f"prefilled {tokens_text(accounting.prefilled_tokens)}{beside}",
         f"reused {accounting.reused_tokens:,}",
-        f"generated {accounting.generated_tokens:,}",
+        f"generated {accounting.generated_tokens:,}{cut}",
     ]
     if accounting.pages_total:
         parts.append(f"pages at peak {accounting.pages_peak:,} of {accounting.pages_total:,}")

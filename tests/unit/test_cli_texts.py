@@ -29,6 +29,12 @@ def test_the_accounting_line_leaves_out_what_a_backend_cannot_know() -> None:
     )
 
 
+def test_the_accounting_line_says_how_much_of_it_was_cut() -> None:
+    line = accounting_line(Accounting(1, 0, 20, None, 0, 0, 0.5, cut_tokens=8))
+
+    assert "prefilled 1 token, reused 0, generated 20 (8 of them cut), 0.5 s" == line
+
+
 def test_a_finished_generation_tells_its_tokens_and_its_decoding_rate() -> None:
     usage = Usage(generated_tokens=41, ttft_s=1.0, total_s=5.0)
 
