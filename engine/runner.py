@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from flowforge.engine.kv.audit import KvAudit
-    from flowforge.engine.kv.cache import KvPath
+    from flowforge.engine.kv.path import KvPath
     from flowforge.engine.kv.pool import PageId
     from flowforge.engine.kv.store import KvStore
     from flowforge.engine.models.decoder import Decoder

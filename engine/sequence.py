@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from flowforge.engine.constraint import TokenConstraint
-    from flowforge.engine.kv.cache import KvPath
+    from flowforge.engine.kv.path import KvPath
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.engine.sampling import SamplingParams, TokenLogprobs
 

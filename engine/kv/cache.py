@@ -9,11 +9,11 @@ Page ownership, at any time: free, or private to one path, or in the tree (a nod
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flowforge.engine.kv.extents import Extent, pop_pages, push_page
 from flowforge.engine.kv.nodes import Tail
+from flowforge.engine.kv.path import KvPath
 from flowforge.engine.kv.pool import PageId, PagePool
 from flowforge.engine.kv.prefix_tree import PrefixTree
 
@@ -48,33 +48,6 @@ class ShortBy:
     """Nothing was taken: that many more pages would have to be released first."""
 
     num_pages: int
-
-
-@dataclass(eq=False, slots=True)
-class KvPath:
-    """One sequence's KV: full pages in the tree, then private pages. Change it through `KvCache`.
-
-    nodes: the held nodes, root excluded. private: owned pages behind them; rows of the first are
-    written up to the tail's length, the rest are reserved. extents: all pages, adjacent merged.
-    """
-
-    root: Node
-    nodes: list[Node] = field(default_factory=list)
-    private: list[PageId] = field(default_factory=list)
-    tail: Tail | None = None
-    extents: list[Extent] = field(default_factory=list)
-    num_tokens: int = 0
-    is_released: bool = False
-
-    @property
-    def tip(self) -> Node:
-        """The last full page in the tree, or the root."""
-        return self.nodes[-1] if self.nodes else self.root
-
-    @property
-    def num_pages(self) -> int:
-        """Pages this path reads or may write."""
-        return len(self.nodes) + len(self.private)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +347,7 @@ class KvCache:
         self._tree.hold(node)
         path.nodes.append(node)
         path.num_tokens += self.page_size
-        push_page(path.extents, node.page)
+        path.push(node.page)
         self._note_peak()
 
     def _promote(self, path: KvPath, tail: Tail) -> None:
@@ -391,9 +364,9 @@ class KvCache:
             path.extents = []
             for shared in path.nodes:
                 assert shared.page is not None
-                push_page(path.extents, shared.page)
+                path.push(shared.page)
             for page in path.private:
-                push_page(path.extents, page)
+                path.push(page)
 
     def _copy_rows(self, path: KvPath, donor: Node | Tail, rows: list[int]) -> RowCopy | None:
         if self._pool.num_free == 0:
@@ -419,11 +392,11 @@ class KvCache:
         if extra:
             self._pool.release(extra)
             del path.private[keep:]
-            pop_pages(path.extents, len(extra))
+            path.pop(len(extra))
 
     def _push_private(self, path: KvPath, page: PageId) -> None:
         path.private.append(page)
-        push_page(path.extents, page)
+        path.push(page)
 
     def _make_free(self, count: int) -> None:
         missing = count - self._pool.num_free

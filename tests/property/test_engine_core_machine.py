@@ -69,10 +69,7 @@ class EngineCoreMachine(RuleBasedStateMachine):
 
     @rule(target=requests, prompt=PROMPTS, salt=st.sampled_from(["", "a"]))
     def open(self, prompt: list[int], salt: str) -> Request:
-        request = self._known(prompt)
-        self.core.open(request.id, Namespace(salt=salt))
-        self.core.append(request.id, prompt)
-        return request
+        return self._open(prompt, salt)
 
     @rule(request=requests, max_tokens=st.integers(0, 12))
     def generate(self, request: Request, max_tokens: int) -> None:
@@ -102,17 +99,12 @@ class EngineCoreMachine(RuleBasedStateMachine):
 
     @rule(target=requests, parent=requests)
     def fork(self, parent: Request) -> Request:
-        if parent.is_closed:
-            return parent
-        child = self._known([*parent.tokens, *parent.output])
-        tokens = self.core.fork(parent.id, child.id)
-        assert tokens == child.tokens
-        return child
+        return parent if parent.is_closed else self._fork(parent)
 
     @rule(target=requests, other=requests, num_more=st.integers(0, 1))
     def insert_a_duplicate(self, other: Request, num_more: int) -> Request:
         """The same tokens in a sequence of its own: computed at once or one after the other."""
-        twin = self.open([*other.tokens, *[1] * num_more], "")
+        twin = self._open([*other.tokens, *[1] * num_more], "")
         self.generate(twin, 3)
         return twin
 
@@ -122,14 +114,14 @@ class EngineCoreMachine(RuleBasedStateMachine):
         if parent.is_closed:
             return
         previous = self.saved.pop(name, None)
-        self.saved[name] = self.fork(parent)
+        self.saved[name] = self._fork(parent)
         if previous is not None:
             self.close(previous)
 
     @rule(target=requests, name=st.sampled_from("ab"), other=requests)
     def restore(self, name: str, other: Request) -> Request:
         """As `Engine.restore`: a fork of what was saved."""
-        return self.fork(self.saved[name]) if name in self.saved else other
+        return self._fork(self.saved[name]) if name in self.saved else other
 
     @rule(request=requests)
     def preempt(self, request: Request) -> None:
@@ -195,6 +187,17 @@ class EngineCoreMachine(RuleBasedStateMachine):
         assert self.kv.statistics().pages_held == 0
         self.kv.drop_cached()
         assert self.kv.statistics().num_namespaces == 0
+
+    def _open(self, prompt: list[int], salt: str) -> Request:
+        request = self._known(prompt)
+        self.core.open(request.id, Namespace(salt=salt))
+        self.core.append(request.id, prompt)
+        return request
+
+    def _fork(self, parent: Request) -> Request:
+        child = self._known([*parent.tokens, *parent.output])
+        assert child.tokens == self.core.fork(parent.id, child.id)
+        return child
 
     def _finish_all(self) -> None:
         for _ in range(STEP_LIMIT):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from flowforge.engine.kv.cache import KvCache, KvPath, Reserved, RowCopy, ShortBy
+from flowforge.engine.kv.cache import KvCache, Reserved, RowCopy, ShortBy
 from flowforge.engine.kv.prefix_tree import Namespace
+
+if TYPE_CHECKING:
+    from flowforge.engine.kv.path import KvPath
 
 PAGE_SIZE = 4
 NUM_PAGES = 12

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from history_model import Updates, history_core, right_output
 
-from flowforge.engine.kv.cache import KvCache, KvPath
+from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import (
@@ -20,6 +20,7 @@ from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from flowforge.engine.core import EngineCore
+    from flowforge.engine.kv.path import KvPath
 
 
 class SameHash(int):

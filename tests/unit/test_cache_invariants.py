@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from core_client import Client, is_over, output, text
 from history_model import Updates, history_core, right_output
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowforge.engine.kv.cache import KvCache, KvPath, Reserved, ShortBy
+from flowforge.engine.kv.cache import KvCache, Reserved, ShortBy
 from flowforge.engine.kv.pool import PageId
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.kv.tokens import common_prefix_len
+
+if TYPE_CHECKING:
+    from flowforge.engine.kv.path import KvPath
 
 TEXTS = st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=14), min_size=1, max_size=6)
 SPACE = Namespace()

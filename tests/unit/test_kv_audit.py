@@ -11,7 +11,7 @@ from random_models import random_model
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache, RowCopy
-from flowforge.engine.kv.extents import Extent
+from flowforge.engine.kv.path import Extent
 from flowforge.engine.kv.pool import PageId
 from flowforge.engine.kv.prefix_tree import Namespace, PrefixTree
 from flowforge.engine.loading import engine_for
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flowforge.engine.engine import Engine
-    from flowforge.engine.kv.cache import KvPath
     from flowforge.engine.kv.nodes import Match, Node
+    from flowforge.engine.kv.path import KvPath
 
     Breakage = Callable[[pytest.MonkeyPatch], None]
 
