@@ -81,6 +81,29 @@ class StepAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """A model calls a tool. path: of the call, STEP/TOOL[k], k counting the calls of the step.
+
+    A function or a tool of a server has a `StepStarted` and its end under the same path, the steps
+    of a workflow have theirs below it.
+    """
+
+    path: str
+    tool: str
+    arguments: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """The result of a call as the model is told it. is_error: the call failed."""
+
+    path: str
+    tool: str
+    result: JsonValue
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StepFinished:
     """A step instance has its value. usage, finish_reason: for steps where a model wrote."""
 
@@ -134,7 +157,7 @@ class StepCancelled:
 
 @dataclass(frozen=True, slots=True)
 class ModelAccounting:
-    """What a run cost on one model, in the fields of `Accounting`. model: None for the run's own."""
+    """What a run cost on one model, as in `Accounting`. model: None for the run's own."""
 
     model: str | None
     prefilled_tokens: int
@@ -193,6 +216,8 @@ Fact: TypeAlias = (
     | StepSkipped
     | StepText
     | StepAsked
+    | ToolCalled
+    | ToolReturned
     | StepFinished
     | StepFailed
     | StepRetried
