@@ -12,19 +12,19 @@ Source of the formats: the `gguf` package of llama.cpp (MIT) for GGUF, the safet
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from flowforge.engine.models.gguf_config import (
-    ROPE_FACTORS,
+    ROPE_TENSORS,
     GgufArchitecture,
     gguf_architecture,
     gguf_model_config,
 )
 from flowforge.engine.models.gguf_file import GgufFile
+from flowforge.engine.models.gguf_names import Placed, placed_tensors
 from flowforge.engine.models.gguf_tokenizer import gguf_tokenizer, gguf_tokenizer_config
 
 if TYPE_CHECKING:
@@ -36,32 +36,6 @@ if TYPE_CHECKING:
     # float32, float16, or the bits of bfloat16
     Values = NDArray[np.float32 | np.float16 | np.uint16]
 
-_GLOBAL_NAMES = {
-    "token_embd.weight": "model.embed_tokens.weight",
-    "output_norm.weight": "model.norm.weight",
-    "output.weight": "lm_head.weight",
-}
-_LAYER_NAMES = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_POST_NORM_LAYER_NAMES = _LAYER_NAMES | {
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_attention_norm": "post_attention_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
-# The order inside a layer; what the decoder fuses lies side by side.
-_LAYER_ORDER = {name: idx for idx, name in enumerate(_POST_NORM_LAYER_NAMES)}
-_LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 _ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -112,9 +86,16 @@ def _generation_config(config: dict[str, object]) -> dict[str, object]:
 def _plan_tensors(file: GgufFile, config: dict[str, object]) -> list[_PlannedTensor]:
     """Name, shape and reader of every tensor, in the order of the output file."""
     architecture = gguf_architecture(file)
-    names = sorted(file.tensors.keys() - {ROPE_FACTORS}, key=_file_order)
+    num_experts = cast("int", config.get("num_local_experts") or 0)
     half = _half_precision(file)
-    return [_plan_tensor(file, name, config, architecture, half) for name in names]
+    planned: list[tuple[Placed, _PlannedTensor]] = []
+    for name in file.tensors.keys() - ROPE_TENSORS:
+        placed = placed_tensors(name, architecture.family, num_experts)
+        if placed is None:
+            supported = f"those of a {architecture.family.name} decoder"
+            raise file.unsupported("tensor", name, supported)
+        planned += [(one, _plan(file, name, one, config, architecture, half)) for one in placed]
+    return [tensor for _, tensor in sorted(planned, key=lambda entry: entry[0].place)]
 
 
 def _half_precision(file: GgufFile) -> str | None:
@@ -123,64 +104,49 @@ def _half_precision(file: GgufFile) -> str | None:
     return kinds.pop() if kinds in ({"F16"}, {"BF16"}) else None
 
 
-def _file_order(gguf_name: str) -> tuple[int, int, int, str]:
-    match = _LAYER_TENSOR.fullmatch(gguf_name)
-    if match is None:
-        return (-1, 0, 0, gguf_name)
-    return (int(match[1]), match[3] == "bias", _LAYER_ORDER.get(match[2], 0), gguf_name)
-
-
-def _plan_tensor(
+def _plan(
     file: GgufFile,
-    name: str,
+    gguf_name: str,
+    placed: Placed,
     config: dict[str, object],
     architecture: GgufArchitecture,
     half: str | None,
 ) -> _PlannedTensor:
-    tensor = file.tensors[name]
+    tensor = file.tensors[gguf_name]
     shape = tuple(int(size) for size in reversed(tensor.shape))
-    match = _LAYER_TENSOR.fullmatch(name)
+    if placed.part is not None:
+        shape = shape[1:]
     num_heads = None
-    if match is not None and architecture.has_paired_rows:
-        head_keys = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
-        num_heads = config.get(head_keys.get(match[2], ""))
-    is_shifted = architecture.has_shifted_norms and "norm" in name
+    if architecture.has_paired_rows and placed.rows_of is not None:
+        key = "num_attention_heads" if placed.rows_of == "q" else "num_key_value_heads"
+        num_heads = cast("int", config[key])
+    is_shifted = architecture.has_shifted_norms and "norm" in gguf_name
     kind: str = tensor.tensor_type.name
     dtype = kind if kind == half and not is_shifted else "F32"
 
     def read() -> Values:
-        values = _stored(tensor, dtype) if dtype == kind else _dequantize(file, tensor)
+        # Only the part that is asked for: all experts of a layer in float32 are gigabytes.
+        content = tensor.data if placed.part is None else tensor.data[placed.part]
+        values = _stored(content, dtype) if dtype == kind else _dequantize(file, tensor, content)
         values = values.reshape(shape)
         if is_shifted:
             return values - np.float32(1)
-        return values if num_heads is None else _half_split_rows(values, cast("int", num_heads))
+        return values if num_heads is None else _half_split_rows(values, num_heads)
 
-    return _PlannedTensor(_hf_name(file, name, architecture), dtype, shape, read)
-
-
-def _hf_name(file: GgufFile, name: str, architecture: GgufArchitecture) -> str:
-    has_post_norms = architecture.family.has_post_norms
-    layer_names = _POST_NORM_LAYER_NAMES if has_post_norms else _LAYER_NAMES
-    match = _LAYER_TENSOR.fullmatch(name)
-    if match is not None and match[2] in layer_names:
-        return f"model.layers.{match[1]}.{layer_names[match[2]]}.{match[3]}"
-    if name not in _GLOBAL_NAMES:
-        supported = f"those of a {architecture.family.name} decoder"
-        raise file.unsupported("tensor", name, supported)
-    return _GLOBAL_NAMES[name]
+    return _PlannedTensor(placed.name, dtype, shape, read)
 
 
-def _stored(tensor: Any, dtype: str) -> Values:
+def _stored(content: Any, dtype: str) -> Values:
     # numpy has no bfloat16: the bits go through as they are.
     kind = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[dtype]
-    return cast("Values", tensor.data.view(kind))
+    return cast("Values", content.view(kind))
 
 
-def _dequantize(file: GgufFile, tensor: Any) -> NDArray[np.float32]:
+def _dequantize(file: GgufFile, tensor: Any, content: Any) -> NDArray[np.float32]:
     from gguf.quants import dequantize
 
     try:
-        return cast("NDArray[np.float32]", dequantize(tensor.data, tensor.tensor_type))
+        return cast("NDArray[np.float32]", dequantize(content, tensor.tensor_type))
     except NotImplementedError as error:
         supported = "F32, F16, BF16, Q4_0, Q4_1, Q8_0 and K-quants"
         kind = tensor.tensor_type.name

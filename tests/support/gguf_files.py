@@ -35,6 +35,10 @@ _LAYER_NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.down_proj": "ffn_down_exps",
 }
 _POST_NORM_NAMES = _LAYER_NAMES | {
     "post_attention_layernorm": "post_attention_norm",
@@ -54,7 +58,7 @@ class GgufSettings:
     architecture: str = "llama"
     tokenizer: str = "gpt2"
     pre: str = "smollm"
-    metadata: dict[str, float | str] = field(default_factory=dict)
+    metadata: dict[str, int | float | str] = field(default_factory=dict)
     kinds: dict[str, gguf.GGMLQuantizationType] = field(default_factory=dict)
     tensors: dict[str, FloatArray] = field(default_factory=dict)
 
@@ -121,6 +125,12 @@ def gguf_tensors(model: Any, architecture: str) -> dict[str, FloatArray]:
                 tensors[_GLOBAL_NAMES[hf_name]] = values
             continue
         _, _, layer_idx, rest = hf_name.split(".", 3)
+        if rest == "mlp.experts.gate_up_proj":  # [experts, gate then up, hidden]
+            half = values.shape[1] // 2
+            tensors[f"blk.{layer_idx}.ffn_gate_exps.weight"] = values[:, :half].copy()
+            tensors[f"blk.{layer_idx}.ffn_up_exps.weight"] = values[:, half:].copy()
+            continue
+        rest = rest if rest.endswith((".weight", ".bias")) else f"{rest}.weight"
         inner, _, kind = rest.rpartition(".")
         name = names[inner]
         if architecture in _PAIRED_ROWS and name in heads:
@@ -145,6 +155,7 @@ def add_shape(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     head_dim = getattr(config, "head_dim", None)
     head_dim = head_dim or config.hidden_size // config.num_attention_heads
-    writer.add_key_length(head_dim)
+    if writer.arch != "phi3":  # of which the converter says only how many rows turn
+        writer.add_key_length(head_dim)
     ropes = config.rope_parameters
     writer.add_rope_freq_base(ropes.get("full_attention", ropes)["rope_theta"])

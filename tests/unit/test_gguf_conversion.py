@@ -68,6 +68,8 @@ _GEMMA2: dict[str, Any] = _WIDE | {
     "final_logit_softcapping": 3.0,
 }
 _GEMMA3: dict[str, Any] = _WIDE | {"sliding_window": 5, "query_pre_attn_scalar": 16}
+_PHI3_FACTORS = [[1.0, 1.5, 2.0, 4.0], [1.0, 2.0, 4.0, 8.0]]
+_EXPERTS: dict[str, Any] = {"num_local_experts": 4, "num_experts_per_tok": 2}
 _MODELS: dict[str, tuple[str, dict[str, Any], GgufSettings]] = {
     "llama": ("Llama", {}, GgufSettings()),
     "llama, tied": ("Llama", {"tie_word_embeddings": True}, GgufSettings()),
@@ -88,6 +90,66 @@ _MODELS: dict[str, tuple[str, dict[str, Any], GgufSettings]] = {
         ),
     ),
     "qwen3": ("Qwen3", _WIDE, GgufSettings("qwen3", pre="qwen2")),
+    "mixtral": (
+        "Mixtral",
+        _EXPERTS,
+        GgufSettings(metadata={"expert_count": 4, "expert_used_count": 2}),
+    ),
+    "qwen3moe": (
+        "Qwen3Moe",
+        _WIDE
+        | {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 48,
+            "norm_topk_prob": True,
+        },
+        GgufSettings(
+            "qwen3moe",
+            pre="qwen2",
+            metadata={
+                "expert_count": 4,
+                "expert_used_count": 2,
+                "expert_feed_forward_length": 48,
+            },
+        ),
+    ),
+    "phi3": (
+        "Phi3",
+        {"sliding_window": 7},
+        GgufSettings(
+            "phi3",
+            "llama",
+            metadata={"rope.dimension_count": 8, "attention.sliding_window": 7},
+        ),
+    ),
+    "phi3, longrope": (
+        "Phi3",
+        {
+            "original_max_position_embeddings": 32,
+            "sliding_window": None,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "short_factor": _PHI3_FACTORS[0],
+                "long_factor": _PHI3_FACTORS[1],
+                "original_max_position_embeddings": 32,
+            },
+        },
+        GgufSettings(
+            "phi3",
+            "llama",
+            metadata={
+                "rope.dimension_count": 8,
+                "attention.sliding_window": 0,
+                "rope.scaling.original_context_length": 32,
+            },
+            tensors={
+                "rope_factors_short.weight": np.array(_PHI3_FACTORS[0], np.float32),
+                "rope_factors_long.weight": np.array(_PHI3_FACTORS[1], np.float32),
+            },
+        ),
+    ),
     "gemma": ("Gemma", _WIDE, GgufSettings("gemma", "llama")),
     "gemma2": (
         "Gemma2",
@@ -302,6 +364,25 @@ def _write_with(
     finish(writer)
 
 
+def test_quantised_experts_are_read_one_by_one(tmp_path: Path) -> None:
+    model = _random_model("Mixtral", _EXPERTS)
+    kind = gguf.GGMLQuantizationType.Q8_0
+    settings = GgufSettings(
+        metadata={"expert_count": 4, "expert_used_count": 2}, kinds={"_exps.weight": kind}
+    )
+    write_gguf(tmp_path / "m.gguf", model, settings)
+
+    convert_gguf(tmp_path / "m.gguf", tmp_path / "out")
+
+    tensors = load_file(tmp_path / "out/model.safetensors")
+    for gguf_name, name in (("gate", "w1"), ("up", "w3"), ("down", "w2")):
+        values = gguf_tensors(model, "llama")[f"blk.1.ffn_{gguf_name}_exps.weight"]
+        expected = gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)
+        for idx in range(4):
+            found = tensors[f"model.layers.1.block_sparse_moe.experts.{idx}.{name}.weight"]
+            torch.testing.assert_close(found, torch.tensor(expected[idx]), rtol=0, atol=0)
+
+
 # --- refusals ------------------------------------------------------------------------------------
 
 
@@ -311,7 +392,7 @@ def _write_with(
         (GgufSettings("mamba"), "mamba"),
         (GgufSettings(tokenizer="bert"), r"tokenizer\.ggml\.model"),
         (GgufSettings(pre="tekken"), r"tokenizer\.ggml\.pre"),
-        (GgufSettings(metadata={"expert_count": 8}), "expert_count"),
+        (GgufSettings("qwen2", pre="qwen2", metadata={"expert_count": 8}), "expert_count"),
         (GgufSettings(metadata={"split.count": 3}), r"split\.count"),
         (GgufSettings(metadata={"rope.scaling.type": "longrope"}), "longrope"),
         (GgufSettings(tensors={"blk.0.ssm_a": np.zeros(4, np.float32)}), "ssm_a"),
