@@ -50,6 +50,11 @@ def picks_one(join: Join) -> bool:
     return isinstance(join, First | Best | Vote)
 
 
+def needs_all(join: Join) -> bool:
+    """Whether the result depends on every branch, so that there is none before the last end."""
+    return isinstance(join, All | Settle | Best)
+
+
 def join_branches(
     join: Join,
     branches: Sequence[KeyT],

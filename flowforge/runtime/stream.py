@@ -18,6 +18,7 @@ from flowforge.runtime.events import (
     RunCancelled,
     RunFailed,
     RunFinished,
+    StepFinished,
     StepText,
 )
 
@@ -40,6 +41,12 @@ class _Text:
     num_tokens: int
     parts: list[str]
 
+    def close(self, end: Fact) -> None:
+        """No text follows: keep it in one piece, which is the step's value where they are equal."""
+        whole = "".join(self.parts)
+        value = end.value if isinstance(end, StepFinished) else None
+        self.parts = [value if isinstance(value, str) and value == whole else whole]
+
     def event(self) -> Event:
         return Event(
             self.seq, self.time_s, StepText(self.path, "".join(self.parts), self.num_tokens)
@@ -59,7 +66,9 @@ class _Backlog:
         if not isinstance(fact, StepText):
             self.entries.append(event)
             # Text that follows a step's start or end must not move in front of it.
-            self.texts.pop(getattr(fact, "path", ""), None)
+            text = self.texts.pop(getattr(fact, "path", ""), None)
+            if text is not None:
+                text.close(fact)
             return
         waiting = self.texts.get(fact.path)
         if waiting is not None and len(self.entries) >= self.max_separate:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flowforge.errors import WorkflowError
 from flowforge.language.json_values import kind_of_value
 from flowforge.language.program import All, ForEach
-from flowforge.runtime.joins import join_branches, picks_one
+from flowforge.runtime.joins import join_branches, needs_all, picks_one
 from flowforge.runtime.verbs.branches import end_of_branch
 from flowforge.runtime.verbs.rules import Finish, OpenBranch, Reaction, VerbRules
 
@@ -22,13 +22,36 @@ if TYPE_CHECKING:
 _BODY = "do"
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Ends:
+    """How branches ended, the newest first: one more costs the same however many there are."""
+
+    num: int = 0
+    index: int = 0
+    end: End | None = None
+    earlier: Ends | None = None
+
+    def followed_by(self, index: int, end: End) -> Ends:
+        """One more end."""
+        return Ends(self.num + 1, index, end, self)
+
+    def by_index(self) -> dict[int, End]:
+        """All of them."""
+        ends: dict[int, End] = {}
+        at: Ends | None = self
+        while at is not None and at.end is not None:
+            ends[at.index] = at.end
+            at = at.earlier
+        return ends
+
+
 @dataclass(frozen=True, slots=True)
 class ForEachMemory:
     """The items, how many of them have been opened as branches, and how branches ended."""
 
     items: tuple[JsonValue, ...]
     num_opened: int
-    ends: Mapping[int, End]
+    ends: Ends = field(default_factory=Ends)
 
 
 class ForEachRules(VerbRules[ForEach]):
@@ -55,9 +78,9 @@ class ForEachRules(VerbRules[ForEach]):
                 help="give 'for' a list, for example a step with json: { type: array }",
             )
         if not items:
-            return _decide(verb, context, ForEachMemory((), 0, {}))
+            return _decide(verb, context, ForEachMemory((), 0))
         num_first = len(items) if verb.limit is None else min(verb.limit, len(items))
-        memory = ForEachMemory(tuple(items), num_first, {})
+        memory = ForEachMemory(tuple(items), num_first)
         return Reaction(memory, tuple(_branch(verb, memory, idx) for idx in range(num_first)))
 
     def branch_ended(
@@ -65,13 +88,16 @@ class ForEachRules(VerbRules[ForEach]):
     ) -> Reaction:
         """Join if that can be done, else open the next item."""
         assert isinstance(memory, ForEachMemory)
-        ends = {**memory.ends, int(end.key): end_of_branch(verb.body, end)}
+        ends = memory.ends.followed_by(int(end.key), end_of_branch(verb.body, end))
         return _decide(verb, context, replace(memory, ends=ends))
 
 
 def _decide(verb: ForEach, context: StepContext, memory: ForEachMemory) -> Reaction:
     items = memory.items
-    joined = join_branches(verb.join, range(len(items)), memory.ends, context.scope)
+    joined = None
+    if not needs_all(verb.join) or memory.ends.num == len(items):
+        ends = memory.ends.by_index()
+        joined = join_branches(verb.join, range(len(items)), ends, context.scope)
     if joined is not None:
         values = [value for _, value in joined.values]
         return Reaction(memory, (Finish(values[0] if picks_one(verb.join) else values),))
