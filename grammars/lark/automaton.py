@@ -147,6 +147,7 @@ class _Builder:
         behind: _Behind = tuple(
             frozenset(range(len(self._looks[idx].moves))) for idx in self._behind
         )
+        alphabet = self._make_alphabet()
         start = self._state([(self._program.start, frozenset())], behind)
         number = {start: 0}
         todo = [start]
@@ -154,7 +155,7 @@ class _Builder:
         while len(moves) < len(todo):
             state = todo[len(moves)]
             found: dict[int, CharacterSet] = {}
-            for chars in self._atoms(state):
+            for chars in alphabet:
                 target = self._step(state, chars)
                 if not target[0]:
                     continue
@@ -202,33 +203,18 @@ class _Builder:
             holds_at_end |= way_holds_at_end
         return Pending(holds, breaks, holds_at_end, marker)
 
-    def _atoms(self, state: _State) -> list[CharacterSet]:
-        """Sets of characters that no way of the state tells apart, and that some way reads."""
-        sets = {
-            step.chars
-            for place, _ in state[0]
-            if isinstance(step := self._program.steps[place], Take)
-        }
-        if self._is_look and any(
-            conditions for place, conditions in state[0] if self._program.steps[place] is None
-        ):
+    def _make_alphabet(self) -> list[CharacterSet]:
+        """Sets of characters that nothing in the regex and its looks tells apart."""
+        sets = {step.chars for step in self._program.steps if isinstance(step, Take)}
+        for look in self._looks:
+            sets |= {chars for moves in look.moves for chars, _ in moves}
+        if self._is_look:
+            # What it looks at behind itself may be any character.
             sets.add(~NOTHING)
-        watched = {
-            chars
-            for _, conditions in state[0]
-            for look_idx, at, _ in conditions
-            for chars, _ in self._looks[look_idx].moves[at]
-        }
-        for idx, states in zip(self._behind, state[1], strict=True):
-            watched |= {
-                chars for at in states if at is not None for chars, _ in self._looks[idx].moves[at]
-            }
-        atoms = partition(sets)
-        for chars in watched:
-            atoms = [piece for atom in atoms for piece in (atom & chars, atom - chars) if piece]
-            if len(atoms) > self._max_states:
-                raise TooLarge
-        return atoms
+        alphabet = partition(sets)
+        if len(alphabet) > self._max_states:
+            raise TooLarge
+        return alphabet
 
     def _step(self, state: _State, chars: CharacterSet) -> _State:
         code = chars.ranges[0][0]

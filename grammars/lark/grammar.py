@@ -157,6 +157,11 @@ def lark_text(mask_grammar: str) -> str:
     return str(LLMatcher.grammar_from_lark(mask_grammar))
 
 
+def _plain_name(rule: str) -> str:
+    """Without the prefix that lark gives to what is imported from a shipped grammar."""
+    return rule.split("__", 2)[-1] if rule.startswith("flowforge__") else rule
+
+
 def _as_json(tree: Tree[Token]) -> JsonValue:
     """Iterative, because a tree may be deeper than Python recurses."""
     from lark import Tree
@@ -173,7 +178,7 @@ def _as_json(tree: Tree[Token]) -> JsonValue:
             )
         if isinstance(node, Tree):
             children: list[JsonValue] = []
-            into.append({"rule": str(node.data), "children": children})
+            into.append({"rule": _plain_name(str(node.data)), "children": children})
             # Last in, first out: pushed in reverse, so that children come in order.
             pending += [(child, children, depth + 1) for child in reversed(node.children)]
         else:

@@ -7,6 +7,8 @@ Brüggemann-Klein and Wood).
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from flowforge.grammars.lark.character_set import NOTHING, CharacterSet
 from flowforge.grammars.lark.regex_tree import Branch, Chars, Look, Regex, Repeat, Sequence
 
@@ -67,6 +69,8 @@ def _is_clear(regex: Regex, follow: CharacterSet) -> bool:
                 first = first_chars(part)
                 follow = first | follow if may_be_empty(part) else first
             return True
+        case Branch(parts) if _are_distinct_texts(parts):
+            return True
         case Branch(parts):
             taken = follow if may_be_empty(regex) else NOTHING
             for part in parts:
@@ -80,3 +84,19 @@ def _is_clear(regex: Regex, follow: CharacterSet) -> bool:
             if is_lazy or may_be_empty(part) or (most != least and first & follow):
                 return False
             return _is_clear(part, follow if most == 1 else follow | first)
+
+
+def _are_distinct_texts(parts: tuple[Regex, ...]) -> bool:
+    """Whether the parts are texts of which none begins another, so that at most one matches."""
+    texts = [part.parts if isinstance(part, Sequence) else (part,) for part in parts]
+    if not all(text and all(isinstance(one, Chars) for one in text) for text in texts):
+        return False
+    return not any(_may_begin(one, other) for one, other in permutations(texts, 2))
+
+
+def _may_begin(one: tuple[Regex, ...], other: tuple[Regex, ...]) -> bool:
+    if len(one) > len(other):
+        return False
+    return all(
+        first_chars(mine) & first_chars(yours) for mine, yours in zip(one, other, strict=False)
+    )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from lark import Lark
     from lark.lexer import TerminalDef
+    from lark.load_grammar import PackageResource
 
     from flowforge.grammars.lark.regex_tree import Regex
 
@@ -104,7 +107,7 @@ def load_grammar(
         if language is not None:
             made_safe[terminal.name] = language
 
-    builder = GrammarBuilder(import_paths=[*folders])
+    builder = GrammarBuilder(import_paths=[*folders, _import_shipped])
     try:
         builder.load_grammar(source.text, name)
         places = Places(source.text, source.file, builder.used_files)
@@ -123,6 +126,17 @@ def load_grammar(
     return LoadedGrammar(source, start, parser, loaded, places, made_safe)
 
 
+def _import_shipped(base_path: object, grammar_path: str) -> tuple[PackageResource, str]:
+    """Lark's way to import from elsewhere: `%import flowforge.json`, from the shipped grammars."""
+    from lark.load_grammar import PackageResource
+
+    package, _, file = grammar_path.partition(os.sep)
+    resource = resources.files("flowforge.grammars").joinpath(file)
+    if package != "flowforge" or not file or not resource.is_file():
+        raise FileNotFoundError(grammar_path)
+    return PackageResource("flowforge.grammars", file), resource.read_text("utf-8")
+
+
 def _not_found(error: OSError, source: LarkSource) -> WorkflowError:
     wanted = Path(str(error.filename))
     places = Places(source.text, source.file, {})
@@ -130,7 +144,8 @@ def _not_found(error: OSError, source: LarkSource) -> WorkflowError:
         "WF430",
         f"the imported grammar {str(wanted)!r} cannot be read: {(error.strerror or '').lower()}",
         location=places.of_import(wanted.stem),
-        help="imports are looked for beside the grammar and in lark's own library",
+        help="imports are looked for beside the grammar and in lark's library; flowforge.json and "
+        "others are shipped",
     )
 
 
