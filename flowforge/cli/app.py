@@ -20,6 +20,7 @@ COMMANDS = {
     "init": "flowforge.cli.init:init",
     "plan": "flowforge.cli.plan:plan",
     "schema": "flowforge.cli.schema:schema",
+    "grammar": "flowforge.cli.grammar:grammar",
     "models": "flowforge.cli.models:models",
 }
 

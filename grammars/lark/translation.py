@@ -22,7 +22,7 @@ from flowforge.grammars.lark.terminals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lark.lexer import TerminalDef
 
@@ -57,16 +57,21 @@ class Translation:
     """A grammar in the mask dialect.
 
     mask_grammar: its text. problems: what was left out; none, and the mask allows no text that
-    lark's parser refuses. rewritten: terminals with look-around or order worked in. restricted:
-    for `parser: lalr`, terminals that others take texts from.
+    lark's parser refuses. rules: that matter. terminals: by name, those of the rules and the
+    ignored. restricted: for `parser: lalr`, terminals that others take texts from.
     """
 
     mask_grammar: str
     problems: tuple[GrammarProblem, ...]
-    num_rules: int
-    num_terminals: int
-    rewritten: tuple[str, ...]
+    rules: Rules
+    terminals: Mapping[str, Terminal]
+    ignored: tuple[str, ...]
     restricted: tuple[str, ...]
+
+    @property
+    def rewritten(self) -> tuple[str, ...]:
+        """Terminals with look-around, or the order in which parts are tried, worked in."""
+        return tuple(name for name, one in self.terminals.items() if one.is_rewritten)
 
     @property
     def is_exact(self) -> bool:
@@ -268,9 +273,9 @@ class _Translator:
         return Translation(
             mask_grammar="\n".join(lines) + "\n",
             problems=tuple(self.problems),
-            num_rules=len(self._rules.alternatives),
-            num_terminals=len(self._terminals),
-            rewritten=tuple(name for name, one in self._terminals.items() if one.is_rewritten),
+            rules=self._rules,
+            terminals=self._terminals,
+            ignored=tuple(self._ignored),
             restricted=tuple(sorted({name for name, _ in variants})),
         )
 
