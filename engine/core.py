@@ -6,9 +6,9 @@ drive this class directly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from flowforge.engine.capacity import Capacity
 from flowforge.engine.mask_filling import MaskFiller
 from flowforge.engine.meter import Meter
 from flowforge.engine.prompt_logits import PromptLogits
@@ -47,39 +47,8 @@ if TYPE_CHECKING:
     from flowforge.engine.kv.cache import KvCache
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.engine.meter import Outcome
+    from flowforge.engine.model_interface import ChunkLogits, ModelLimits, StepRunner
     from flowforge.engine.statistics import NamespaceStatistics
-
-
-class StepRunner(Protocol):
-    """What the core needs of a model."""
-
-    def execute(self, plan: StepPlan) -> list[ChunkLogits]:
-        """Carry out a plan; see `ModelRunner.execute`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkLogits:
-    """What a forward pass says about one chunk.
-
-    last: float32 [vocab_size] behind the chunk, if it is its sequence's last. scored: one for each
-    of the chunk's `scored_rows`.
-    """
-
-    last: npt.NDArray[np.float32] | None
-    scored: tuple[TokenLogprobs, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ModelLimits:
-    """vocab_size: ids that may be sampled; rows above it are padding and never are.
-
-    max_context_len: tokens of prompt and output together. eos_token_ids: any of them ends a text.
-    """
-
-    vocab_size: int
-    max_context_len: int
-    eos_token_ids: frozenset[int]
 
 
 class EngineCore:
@@ -102,6 +71,7 @@ class EngineCore:
         self._kv = kv
         self._scheduler = Scheduler(kv, limits)
         self.model = model
+        self._capacity = Capacity(model.max_context_len, kv.num_pages * kv.page_size)
         self._clock = clock
         self._sequences: dict[SequenceId, Sequence] = {}
         self._num_arrivals = 0
@@ -120,7 +90,7 @@ class EngineCore:
     @property
     def capacity(self) -> int:
         """Tokens that one sequence can have: the context or the whole pool, whichever is less."""
-        return min(self.model.max_context_len, self._kv.num_pages * self._kv.page_size + 1)
+        return self._capacity.num_tokens
 
     def open(self, sequence_id: SequenceId, namespace: Namespace) -> None:
         """A new, empty sequence; `close` it."""
@@ -335,7 +305,7 @@ class EngineCore:
             raise EngineError("EN201", "an empty prompt has nothing to continue")
         room = self.capacity - prompt_len
         if room < 1 or (max_tokens or 0) > room:
-            raise self._does_not_fit(prompt_len, max_tokens)
+            raise self._capacity.misfit(prompt_len, max_tokens)
         most = room if max_tokens is None else max_tokens
         if request.constraint is not None:
             request.constraint.limit_to(most)
@@ -448,21 +418,6 @@ class EngineCore:
         for sequence in sequences:
             if sequence.generation is not None:
                 self._give_up(sequence, failure, "failed")
-
-    def _does_not_fit(self, prompt_len: int, max_tokens: int | None) -> EngineError:
-        context = self.model.max_context_len
-        pool = self._kv.num_pages * self._kv.page_size
-        limit = f"a context of {context} tokens" if context <= pool else f"a pool of {pool} tokens"
-        asked = f"a prompt of {prompt_len} tokens"
-        if max_tokens is not None:
-            asked += f" and up to {max_tokens} new ones"
-        return EngineError(
-            "EN202",
-            f"{asked} cannot fit into {limit}",
-            help="shorten the prompt or lower max_tokens"
-            if context <= pool
-            else "shorten the prompt, lower max_tokens or give the engine more pages",
-        )
 
     def _sequence(self, sequence_id: SequenceId) -> Sequence:
         if self._fault is not None:

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from flowforge.engine.config import EngineConfig
-from flowforge.engine.core import EngineCore, ModelLimits
+from flowforge.engine.core import EngineCore
 from flowforge.engine.engine import Engine
 from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.memory import free_memory, in_bytes, plan_pages
+from flowforge.engine.model_interface import ModelLimits
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.scheduler import SchedulerLimits
 from flowforge.engine.statistics import MemoryStatistics

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from flowforge.engine.attention.paged import PagedAttention, Span
-from flowforge.engine.core import ChunkLogits
+from flowforge.engine.model_interface import ChunkLogits
 from flowforge.engine.sampling import logprobs_of
 
 if TYPE_CHECKING:

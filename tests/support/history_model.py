@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowforge.engine.core import ChunkLogits, EngineCore, ModelLimits
+from flowforge.engine.core import EngineCore
 from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.model_interface import ChunkLogits, ModelLimits
 from flowforge.engine.sampling import logprobs_of
 from flowforge.engine.scheduler import SchedulerLimits
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowforge.engine.core import EngineCore, ModelLimits
+from flowforge.engine.core import EngineCore
 from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.store import KvStore
+from flowforge.engine.model_interface import ModelLimits
 from flowforge.engine.runner import ModelRunner
 from flowforge.engine.scheduler import SchedulerLimits
 
