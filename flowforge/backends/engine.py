@@ -247,6 +247,7 @@ class EngineConversation:
             tools=tools,
         )
         finished: GenerationFinished | None = None
+        logprobs: list[float] = []
         is_whole = False
         try:
             if request.prefill:
@@ -263,6 +264,7 @@ class EngineConversation:
                         if isinstance(update, GenerationFinished):
                             finished = update
                             continue
+                        logprobs += (one.logprob for one in update.logprobs)
                         piece = reader.push(update.token_ids)
                         yield TextDelta(piece, len(update.token_ids), update.token_ids)
             last = reader.finish()
@@ -281,6 +283,8 @@ class EngineConversation:
         done = self._done(reader, finished, prompt_len, time.monotonic() - started_at)
         if isinstance(constraint, ClosingState) and constraint.was_closed:
             done = replace(done, finish_reason="closed")
+        if logprobs:
+            done = replace(done, mean_logprob=sum(logprobs) / len(logprobs))
         yield _with_restored(done, len(request.written))
 
     def _introduced(self, offer: ToolOffer | None) -> History:
@@ -356,7 +360,7 @@ class EngineConversation:
         if sampling.max_tokens is not None:
             sampling = replace(sampling, max_tokens=sampling.max_tokens - len(written))
         return GenerationRequest(
-            _sampling_params(sampling),
+            _sampling_params(sampling, num_logprobs=0 if request.with_logprob else None),
             constraint,
             _StopStrings(self._backend.tokenizer, stop, written) if stop else None,
             request.priority,
@@ -442,10 +446,10 @@ class _StopStrings:
         return self._detokenizer.stopped
 
 
-def _sampling_params(sampling: Sampling) -> SamplingParams:
+def _sampling_params(sampling: Sampling, num_logprobs: int | None) -> SamplingParams:
     given = {
         name: value
         for name in ("temperature", "top_p", "top_k", "seed", "max_tokens")
         if (value := getattr(sampling, name)) is not None
     }
-    return SamplingParams(**given)
+    return SamplingParams(**given, num_logprobs=num_logprobs)

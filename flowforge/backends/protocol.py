@@ -64,6 +64,8 @@ class GenerateRequest:
     prefill: how the text begins; the model goes on from there, and the result includes it.
     label: who asks, for example the step path 'explore[1]/draft'; a backend may show it in
     messages and a script answers by it, but it never changes what a model writes.
+    with_logprob: whether the end is to say how likely the model found what it wrote; forced tokens
+    are then computed one by one. `written` is empty.
     written: output tokens of this very request from an earlier generation that was cut; the model
     goes on behind them and comes to what it would have come to. They count as generated, and are
     the first delta.
@@ -79,6 +81,7 @@ class GenerateRequest:
     prefill: str = ""
     priority: int = 0
     label: str = ""
+    with_logprob: bool = False
     written: tuple[int, ...] = ()
 
 
@@ -120,6 +123,8 @@ class GenerationDone:
     cuts_call: whether max_tokens ended it within a call, or before one that it owed.
     prompt_ids, output_ids: the exact tokens, where the backend knows them; else None.
     num_written: output tokens whose KV decoding wrote; None where unknown (all but the last then).
+    mean_logprob: how likely the model found what it wrote, where that was asked for: the mean over
+    the output tokens of the natural logarithm of their probability, as the model itself has it.
     parsed: the value of an answer under a grammar; for whoever runs the generation to set.
     num_restored: output tokens that were given by `GenerateRequest.written`, the first ones: they
     were computed as a prompt is, and num_written does not count them.
@@ -134,6 +139,7 @@ class GenerationDone:
     num_restored: int = 0
     calls: tuple[ToolCall, ...] = ()
     cuts_call: bool = False
+    mean_logprob: float | None = None
     parsed: JsonValue = None
 
 

@@ -56,13 +56,15 @@ _UNLIKELY = -100.0
 class ScriptedAnswer:
     """One answer. gate: waited for before the first token. error: raised in place of the end.
 
-    finish_reason: "length" to play a cut-off answer. calls: tools that are called, beside the text.
+    finish_reason: "length" to play a cut-off answer. mean_logprob: how likely the answer is, for
+    picking the likeliest of several. calls: tools that are called, beside the text.
     """
 
     text: str = ""
     finish_reason: FinishReason = "stop"
     error: Exception | None = None
     gate: anyio.Event | None = None
+    mean_logprob: float = 0.0
     calls: tuple[ToolCall, ...] = ()
 
 
@@ -288,6 +290,7 @@ class _ScriptConversation:
             num_restored=num_restored,
             calls=answer.calls,
             cuts_call=answer.finish_reason == "length" and bool(answer.calls),
+            mean_logprob=answer.mean_logprob if request.with_logprob else None,
         )
 
     def _introduce(self, offer: ToolOffer | None) -> None:

@@ -270,7 +270,7 @@ _DEFINITIONS: Schema = {
             "n": _integer(1, "How many samples are taken."),
             "pick": {
                 "description": "Which sample counts.",
-                "anyOf": [{"enum": ["majority", "all"]}, {"$ref": "#/$defs/best"}],
+                "anyOf": [{"enum": ["majority", "best", "all"]}, {"$ref": "#/$defs/best"}],
             },
         },
     },

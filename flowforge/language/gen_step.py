@@ -10,7 +10,7 @@ from flowforge.language.fields import check_keys, integer_of, place_of, template
 from flowforge.language.gen_options import AnswerForm, form_of, options_of, sampling_of
 from flowforge.language.joins import BestDraft, names_of_join
 from flowforge.language.models import model_of_entry
-from flowforge.language.program import All, Gen, Vote
+from flowforge.language.program import All, Gen, Likeliest, Vote
 from flowforge.language.tool_use import TOOL_KEYS, tool_use_of
 from flowforge.language.turns import TurnsDraft, parse_turns
 from flowforge.language.types import NULL, Array, join_types
@@ -18,7 +18,7 @@ from flowforge.language.value_drafts import expression_of, outside
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, kind_of_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from flowforge.language.drafts import Context
     from flowforge.language.program import Pick, SamplingSpec, ToolUse
@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 STEP_KEYS = ("gen", "from", "system", "user", "turns", "prefill", "model")
 _SAMPLE_KEYS = ("n", "pick")
 _MAX_SAMPLES = 1_000
-_PICKS = "write pick: majority, all, or { best: '${ value | len }' }"
+_WORD_TO_PICK: Mapping[str | None, All | Likeliest | Vote] = {
+    "all": All(), "best": Likeliest(), "majority": Vote(),
+}  # fmt: skip
+_PICKS = "write pick: majority, best, all, or { best: '${ value | len }' }"
 
-PickDraft: TypeAlias = "All | Vote | BestDraft"
+PickDraft: TypeAlias = "All | Likeliest | Vote | BestDraft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ class GenDraft:
         for template in (self.system, self.user, self.prefill):
             if template is not None:
                 yield from outside(template.names(), self.turns.names)
-        yield from names_of_join(self.pick)
+        if isinstance(self.pick, BestDraft):
+            yield from names_of_join(self.pick)
 
     def resolve(self, names: Names, context: Context) -> tuple[Gen, Type] | None:
         """The verb, and the type of its answer."""
@@ -219,15 +223,10 @@ def _pick_of(entry: Entry, context: Context) -> PickDraft:
         score = expression_of(node.entry("best"), context, "${ value | len }")
         return Vote() if score is None else BestDraft(score)
     word = node.text if isinstance(node, ScalarNode) else None
-    if word == "all":
-        return All()
-    if word == "best":
-        message = "picking the likeliest sample is not built yet"
-        help = "say what is best: pick: { best: '${ value | len }' }"
-        report.error("WF102", message, place_of(entry, report), help)
-    elif word != "majority":
-        shown = kind_of_node(node) if word is None else repr(word[:40])
-        report.error("WF107", f"unknown way to pick: {shown}", place_of(entry, report), _PICKS)
+    if word in _WORD_TO_PICK:
+        return _WORD_TO_PICK[word]
+    shown = kind_of_node(node) if word is None else repr(word[:40])
+    report.error("WF107", f"unknown way to pick: {shown}", place_of(entry, report), _PICKS)
     return Vote()
 
 

@@ -99,7 +99,18 @@ class Vote:
 
 
 Join: TypeAlias = All | Settle | First | Quorum | Best | Vote
-Pick: TypeAlias = All | Best | Vote
+
+
+@dataclass(frozen=True, slots=True)
+class Likeliest:
+    """The sample that the model found most likely, a token: the highest mean log probability.
+
+    By the model's own distribution: neither temperature nor what holds the answer to a form
+    counts. The earliest wins a tie.
+    """
+
+
+Pick: TypeAlias = All | Best | Likeliest | Vote
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,6 @@ FILES = [
     ("WF101", "4:17", HEAD + "steps:\n  a: {user: hi, uzer: hi, gen: }\n"),
     ("WF102", "4:24", HEAD + "steps:\n  a: {user: hi, gen: , cache: yes}\n"),
     ("WF102", "4:25", HEAD + "steps:\n  a: { user: hi, gen: { logprobs: 2 } }\n"),
-    ("WF102", "4:37", HEAD + "steps:\n  a: { user: hi, gen: { n: 2, pick: best } }\n"),
     ("WF103", "1:1", "flowforge: 1\n" + GEN),
     ("WF104", "4:14", HEAD + "steps:\n  a: { from: b, gen: }\n"),
     ("WF105", "4:3", HEAD + "steps:\n  a:b/../c: { user: x, gen: }\n"),

@@ -64,6 +64,7 @@ def problems(steps: str, head: str = HEAD) -> list[tuple[str, str | None]]:
         ("array<string>", "{ set: '${ inputs.items | append(inputs.topic) | tail(2) }' }"),
         ("array<string>", "{ user: hi, gen: { n: 3, pick: all } }"),
         ("string", "{ user: hi, gen: { n: 3, pick: majority } }"),
+        ("string", "{ user: hi, gen: { n: 3, pick: best } }"),
         ("string", "{ user: hi, gen: { regex: '[a-z]+' } }"),
         ("string | null", "{ if: true, then: { a: { user: hi, gen: } } }"),
         ('"x" | "y"', "{ if: true, then: { a: { set: x } }, else: { a: { set: y } } }"),
