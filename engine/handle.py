@@ -89,12 +89,12 @@ class EngineSequence:
         """
         self._require_open()
         child_id = self._thread.next_id()
+        tokens = list(self.tokens)
         if self._is_generating:
             # Shielded: a child that exists and that nobody holds could never be closed.
             with anyio.CancelScope(shield=True):
                 tokens = await self._thread.ask(lambda core: core.fork(self._id, child_id))
         else:
-            tokens = list(self.tokens)
             self._thread.post(lambda core: core.fork(self._id, child_id))
         return EngineSequence(self._thread, child_id, tokens)
 
