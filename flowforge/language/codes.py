@@ -118,6 +118,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF416": "a prefill that no answer under the constraint begins with",
     "WF418": "a constraint that outgrew its limits while an answer was written",
     "WF421": "tools that a model cannot be offered together",
+    "WF424": "a model that calls tools in more turns than it may",
     "WF430": "a grammar that cannot be read, or is too large",
     "WF431": "a grammar that lark refuses, or that no text can match",
     "WF432": "a grammar with a construct that cannot be masked exactly",
@@ -148,7 +149,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF525": "a script of answers that cannot be read",
     "WF526": "a file of answers that cannot be read",
     "WF527": "a workflow with too many generations to plan",
-    "WF528": "a file that cannot be planned",
+    "WF528": "a flow in Python where a workflow file is asked for",
     "WF529": "a starter workflow that cannot be written",
     "WF530": "a step asks a person, and nobody is there to answer",
     "WF531": "an answer of a person that is none of the choices",
@@ -182,6 +183,9 @@ ROOM_CODES: Mapping[str, str] = {
     "TL104": "a tool returned a value that is not JSON",
     "TL201": "a tool raised an exception",
     "TL202": "a tool took longer than its timeout",
+    "TL301": "a server of tools that cannot be reached",
+    "TL302": "a tool that a server does not have",
+    "TL303": "a tool of a server that says it failed",
     # Models.
     "EN101": "a model that is not on this machine",
     "EN102": "a model that the hub does not have, or does not give",
@@ -253,5 +257,6 @@ ROOM_CODES: Mapping[str, str] = {
     "IN511": "a program holds something that has no hash",
     "IN512": "a work of a journal has no end",
     "IN513": "a journal lacks a conversation that it should have",
+    "IN520": "a tool was called that is none",
     "IN601": "a turn was read before it was written",
 }

@@ -14,6 +14,7 @@ from flowforge.runtime.state import Fails, Work
 from flowforge.runtime.verbs import rules_of
 from flowforge.runtime.verbs.rules import (
     BranchEnd,
+    CallKey,
     Finish,
     Fork,
     Generate,
@@ -23,9 +24,11 @@ from flowforge.runtime.verbs.rules import (
     Own,
     Question,
     StepContext,
+    Tell,
     Wait,
     WorkEnd,
 )
+from flowforge.runtime.verbs.tool_rounds import call_path
 from flowforge.runtime.verdicts import decide
 
 if TYPE_CHECKING:
@@ -59,6 +62,8 @@ def tell_verb(after: Consequences, step: StepState, end: WorkEnd | BranchEnd | N
 
 def work_path(path: str, key: WorkKey) -> str:
     """The path of a work of the try `path`; also that of its conversation."""
+    if isinstance(key, CallKey):
+        return call_path(path, key)
     return path if key is None else f"{path}[{key}]"
 
 
@@ -80,8 +85,9 @@ def _act(after: Consequences, step: StepState, action: Action) -> None:
         case Generate():
             _generate(after, step, action)
         case Invoke():
-            _add_work(after.state, step, path, None)
-            after.commands.append(StartCall(path, action.tool, action.arguments))
+            _invoke(after, step, action)
+        case Tell(fact):
+            after.facts.append(fact)
         case Question():
             _add_work(after.state, step, path, None)
             after.facts.append(StepAsked(path, action.prompt, action.choices, action.show))
@@ -96,6 +102,14 @@ def _act(after: Consequences, step: StepState, action: Action) -> None:
             decide(after, step, action)
         case _:
             assert_never(action)
+
+
+def _invoke(after: Consequences, step: StepState, action: Invoke) -> None:
+    path = work_path(step.attempt_path, action.key)
+    _add_work(after.state, step, path, action.key)
+    if action.key is not None:
+        after.facts.append(StepStarted(path, "call"))
+    after.commands.append(StartCall(path, action.tool, action.arguments, action.member))
 
 
 def _generate(after: Consequences, step: StepState, action: Generate) -> None:
@@ -130,5 +144,11 @@ def _add_work(state: RunState, step: StepState, path: str, key: WorkKey) -> None
 def _context(state: RunState, step: StepState) -> StepContext:
     scope = step.scope
     return StepContext(
-        step.attempt_path, step.attempt, scope, state.validate, state.seed, scope.tools
+        step.attempt_path,
+        step.attempt,
+        scope,
+        state.validate,
+        state.seed,
+        scope.tools,
+        state.offered,
     )

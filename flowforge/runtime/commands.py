@@ -30,6 +30,17 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolResults:
+    """The results of the calls of the turn before, in their order."""
+
+    results: tuple[JsonValue, ...]
+
+
+Turn: TypeAlias = Said | ToolResults
+"""What is said before a model writes."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartGeneration:
     """Append the turns `said` to the conversation of `path` and let the model write.
 
@@ -41,18 +52,19 @@ class StartGeneration:
     path: str
     continues: str | None
     system: str | None
-    said: tuple[Said, ...]
+    said: tuple[Turn, ...]
     request: GenerateRequest
     model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StartCall:
-    """Run a tool with these arguments."""
+    """Run a tool with these arguments. member: which tool of a server."""
 
     path: str
     tool: ToolSpec
     arguments: Mapping[str, JsonValue]
+    member: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

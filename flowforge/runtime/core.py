@@ -39,6 +39,8 @@ from flowforge.runtime.verdicts import stop_scope
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flowforge.errors import Location
+    from flowforge.grammars.tool_formats import ToolDefinition
     from flowforge.language.program import JsonValue, Program
     from flowforge.language.token_meter import TokenMeter
     from flowforge.runtime.verbs.rules import Validator
@@ -51,13 +53,15 @@ def new_state(
     *,
     seed: int = 0,
     meter: TokenMeter | None = None,
+    offered: Mapping[Location, tuple[ToolDefinition, ...]] | None = None,
 ) -> RunState:
     """The state of a run that has not begun.
 
     inputs: complete, as `resolve_inputs` gives them. seed: for sampling and for back-off.
-    meter: for expressions that count tokens.
+    meter: for expressions that count tokens. offered: what models are told of the tools.
     """
-    return RunState(program, graph_of(program.steps), inputs, validate, seed, meter)
+    graph = graph_of(program.steps)
+    return RunState(program, graph, inputs, validate, seed, meter, offered or {})
 
 
 def advance(state: RunState, report: Report) -> Decision:

@@ -126,5 +126,6 @@ def _end_of_sample(path: str, result: WorkResult) -> Fact:
         return StepCancelled(path)
     if isinstance(result, FlowForgeError):
         return failure_event(Failure(path, result))
-    assert isinstance(result, GenerationDone)
-    return StepFinished(path, result.text, result.finish_reason, result.usage)
+    if isinstance(result, GenerationDone):
+        return StepFinished(path, result.text, result.finish_reason, result.usage)
+    return StepFinished(path, result.value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flowforge.language.program import Block, Run
+from flowforge.language.program import Block, Gen, Run, ToolUse
 from flowforge.runtime.verbs import rules_of
 
 if TYPE_CHECKING:
@@ -57,17 +57,17 @@ def programs_of(program: Program) -> Iterator[Program]:
     """The program, and every program that a step of it runs, however deep."""
     yield program
     for step in all_steps(program.steps):
-        if isinstance(step.verb, Run):
-            yield from programs_of(step.verb.program)
+        for inner in _programs_inside(step):
+            yield from programs_of(inner)
 
 
 def all_steps(steps: Mapping[str, Step]) -> Iterator[Step]:
     """The steps of a block and of every block inside it, but not those of other programs."""
     for step in steps.values():
         yield step
-        if not isinstance(step.verb, Run):
-            for _, body in _bodies(step):
-                yield from all_steps(body)
+        bodies = _bodies_beside(step) if _programs_inside(step) else _bodies(step)
+        for _, body in bodies:
+            yield from all_steps(body)
 
 
 def _node_of(step: Step, dependents: tuple[str, ...]) -> StepNode:
@@ -76,8 +76,24 @@ def _node_of(step: Step, dependents: tuple[str, ...]) -> StepNode:
     return StepNode(step, dependents, rules_of(step.verb).continues(step.verb) | free, bodies)
 
 
+def _programs_inside(step: Step) -> tuple[Program, ...]:
+    """Other programs whose steps the bodies of its verb are."""
+    match step.verb:
+        case Run(program):
+            return (program,)
+        case Gen(tool_use=ToolUse(tools)):
+            return tuple(tool.program for tool in tools if tool.program is not None)
+        case _:
+            return ()
+
+
 def _bodies(step: Step) -> Iterator[tuple[str, Mapping[str, Step]]]:
     yield from rules_of(step.verb).bodies(step.verb).items()
+    yield from _bodies_beside(step)
+
+
+def _bodies_beside(step: Step) -> Iterator[tuple[str, Mapping[str, Step]]]:
+    """The blocks of a step that are none of its verb's."""
     if step.catch is not None and isinstance(step.catch.body, Block):
         yield CATCH, step.catch.body.steps
     if step.finally_block is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from flowforge.backends.protocol import GenerationDone, ToolOffer, Usage
@@ -15,6 +16,7 @@ from flowforge.errors import (
     ToolError,
     WorkflowError,
 )
+from flowforge.journal.contents import digest_of
 from flowforge.journal.records import Partial, RunEnded, Told, WorkEnded, WorkStarted
 from flowforge.runtime.commands import (
     Answered,
@@ -29,22 +31,27 @@ from flowforge.runtime.commands import (
     Stopped,
     Succeeded,
     TimerFired,
+    ToolResults,
 )
 from flowforge.runtime.event_json import fact_as_json, kind_of
 from flowforge.runtime.failures import failure_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from flowforge.backends.protocol import GenerateRequest, Sampling
     from flowforge.grammars.tool_formats import ToolCall
     from flowforge.journal.records import Entry, WorkKind, WorkRow
     from flowforge.journal.writer import JournalWriter
     from flowforge.language.program import JsonValue
-    from flowforge.runtime.commands import Command, Outcome, Report
+    from flowforge.runtime.commands import Command, Outcome, Report, Turn
     from flowforge.runtime.events import Event
 
 PARTIAL_INTERVAL_S = 0.5
 """How often what models are writing is taken down: at most so much is written again."""
+
+_UNRECORDED = frozenset({"label", "priority", "written"})
+"""Fields of a request that change nothing of what a model writes."""
 
 _FAMILIES = {one.__name__: one for one in (WorkflowError, EngineError, ToolError, InternalError)}
 
@@ -84,7 +91,8 @@ class Recorder:
         """The entry of a work, whose turn this is from now on."""
         self._turns[command.path] = turn
         kind = kind_of_work(command)
-        return WorkStarted(command.path, turn, kind, request_of(command), self.now())
+        request = request_of(command)
+        return WorkStarted(command.path, turn, kind, key_of(request), request, self.now())
 
     def ended(self, report: Report) -> WorkEnded | None:
         """The entry of a report, if it ends a work."""
@@ -176,24 +184,33 @@ def kind_of_work(command: StartGeneration | StartCall | StartQuestion) -> WorkKi
 
 
 def request_of(command: StartGeneration | StartCall | StartQuestion) -> JsonValue:
-    """All that decides what a work comes to, as JSON; equal for works that are the same."""
+    """All that a work is asked with, as JSON."""
     match command:
         case StartGeneration(_, continues, system, said, request):
-            asked = asdict(request)
-            for name in ("label", "priority", "written"):
-                asked.pop(name, None)
-            turns = [asdict(turn) for turn in said]
-            fields: dict[str, Any] = {"continues": continues, "system": system, "said": turns}
-            return _plain({**fields, "model": command.model, "request": asked})
-        case StartCall(_, tool, arguments):
-            call: dict[str, JsonValue] = {
+            # Only what is not left to its default: a field that a later version adds must not make
+            # every request of today another one.
+            asked = _chosen(request, _UNRECORDED)
+            asked["sampling"] = _chosen(request.sampling, frozenset())
+            told = {"continues": continues, "system": system, "said": said, "model": command.model}
+            return _plain({**told, "request": asked})
+        case StartCall(_, tool, arguments, member):
+            call: dict[str, object] = {
                 "tool": tool.name,
                 "effect": tool.effect,
-                "arguments": dict(arguments),
+                "arguments": arguments,
             }
-            return _plain(call)
+            return _plain(call if member is None else {**call, "member": member})
         case StartQuestion(_, prompt, choices, show):
             return _plain({"prompt": prompt, "choices": choices, "show": show})
+
+
+def key_of(request: JsonValue) -> str:
+    """A hash of what decides a work's result, but for the seed, which is the run's."""
+    if isinstance(request, dict) and isinstance(asked := request.get("request"), dict):
+        sampling = cast("dict[str, JsonValue]", asked["sampling"])
+        unseeded = {name: value for name, value in sampling.items() if name != "seed"}
+        request = {**request, "request": {**asked, "sampling": unseeded}}
+    return digest_of(request)
 
 
 def report_of(row: WorkRow) -> Report:
@@ -225,6 +242,7 @@ def answer_of(row: WorkRow) -> GenerationDone:
         num_written=result["num_written"],
         calls=_calls(result["calls"]),
         cuts_call=result["cuts_call"],
+        mean_logprob=result["mean_logprob"],
     )
 
 
@@ -236,8 +254,10 @@ def _calls(told: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(**call) for call in told)
 
 
-def said_from_json(told: Mapping[str, Any]) -> Said:
+def said_from_json(told: Mapping[str, Any]) -> Turn:
     """A turn of a request again."""
+    if "results" in told:
+        return ToolResults(tuple(told["results"]))
     values: Any = tuple((start, end) for start, end in told.get("values", ()))
     return Said(**{**told, "values": values})
 
@@ -286,14 +306,26 @@ def _answer_as_json(done: GenerationDone) -> JsonValue:
         "num_written": done.num_written,
         "calls": [asdict(call) for call in done.calls],
         "cuts_call": done.cuts_call,
+        "mean_logprob": done.mean_logprob,
+    }
+
+
+def _chosen(options: GenerateRequest | Sampling, besides: frozenset[str]) -> dict[str, object]:
+    return {
+        one.name: value
+        for one in fields(options)
+        if one.name not in besides and (value := getattr(options, one.name)) != one.default
     }
 
 
 def _plain(value: object) -> JsonValue:
-    """JSON has lists and no tuples."""
+    """JSON has no tuples and no dataclasses."""
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, tuple | list):
-        return [*map(_plain, cast("Sequence[object]", value))]
-    if isinstance(value, dict):
-        fields = cast("dict[str, object]", value)
-        return {name: _plain(inner) for name, inner in fields.items()}
-    return cast("JsonValue", value)
+        return [_plain(item) for item in cast("Sequence[object]", value)]
+    if isinstance(value, Mapping):
+        named = cast("Mapping[str, object]", value)
+        return {name: _plain(inner) for name, inner in named.items()}
+    assert is_dataclass(value), f"a request holds {type(value).__name__}"
+    return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}

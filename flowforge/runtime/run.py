@@ -47,7 +47,7 @@ from flowforge.runtime.seeds import drawn_seed
 from flowforge.runtime.state import Failure
 from flowforge.runtime.stream import MAX_WAITING, EventStream
 from flowforge.runtime.works import Surroundings, Works
-from flowforge.tools.toolbox import Toolbox
+from flowforge.tools.toolbox import open_toolbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -144,20 +144,27 @@ async def start(
     run_seed = drawn_seed() if seed is None else seed
     if backend.capacity is not None:
         require_room(program, backend.capacity)
-    meter = backend.token_meter
-    state = new_state(program, inputs, validate or _validate_json, seed=run_seed, meter=meter)
-    surroundings = Surroundings(backend, asker or nobody, Toolbox(programs_of(program)))
-    shell = _Shell(state, surroundings, clock or MonotonicClock(), journal)
-    body_error: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(shell.drive)
-        try:
-            yield Run(shell)
-        except Exception as error:
-            # A task group would wrap what the block raised in an ExceptionGroup.
-            body_error = error
-        finally:
-            shell.cancel_requested.set()
+    async with open_toolbox(programs_of(program)) as toolbox:
+        state = new_state(
+            program,
+            inputs,
+            validate or _validate_json,
+            seed=run_seed,
+            meter=backend.token_meter,
+            offered=toolbox.offered,
+        )
+        surroundings = Surroundings(backend, asker or nobody, toolbox)
+        shell = _Shell(state, surroundings, clock or MonotonicClock(), journal)
+        body_error: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shell.drive)
+            try:
+                yield Run(shell)
+            except Exception as error:
+                # A task group would wrap what the block raised in an ExceptionGroup.
+                body_error = error
+            finally:
+                shell.cancel_requested.set()
     if body_error is not None:
         raise body_error
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -19,6 +21,7 @@ from flowforge.runtime.events import Event, RunResumed
 from flowforge.runtime.recording import (
     Recorder,
     answer_of,
+    key_of,
     offer_from_json,
     request_of,
     said_from_json,
@@ -26,15 +29,14 @@ from flowforge.runtime.recording import (
 from flowforge.runtime.replaying import replay
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Generator, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from flowforge.backends.protocol import GenerationDone, ToolOffer
     from flowforge.journal.records import Entry, RunBegun, RunRow, WorkRow
     from flowforge.journal.writer import JournalWriter
-    from flowforge.runtime.commands import StartCall, StartGeneration
-    from flowforge.runtime.commands import Turn
+    from flowforge.runtime.commands import StartCall, StartGeneration, Turn
     from flowforge.runtime.events import Fact
     from flowforge.runtime.replaying import Replayed
     from flowforge.runtime.state import RunState
@@ -214,7 +216,9 @@ class RunJournal:
         self._cut = {(work.path, work.turn): work for work in journal.open_works(row.run_id)}
         interrupted = [path for path, _ in self._cut]
         ended = _to_keep(row, journal.ended_works(row.run_id), self._cut)
-        replayed = replay(state, ended, row.begun.created_at)
+        is_unchanged = row.begun.definitions == self._definitions
+        with _resting_collector():
+            replayed = replay(state, ended, row.begun.created_at, is_unchanged=is_unchanged)
         self.recorder.go_on(replayed.turns)
         restored = self._with_history(replayed)
         restored.fresh.append(RunResumed(replayed.num_kept, tuple(interrupted)))
@@ -297,7 +301,7 @@ class RunJournal:
         """What the model wrote of this very generation in an earlier process."""
         key = (command.path, self.recorder.turn_of(command.path))
         written = self._written.pop(key, ())
-        is_same = key in self._cut and self._cut[key].request == request_of(command)
+        is_same = key in self._cut and self._cut[key].key == key_of(request_of(command))
         return written if is_same else ()
 
     async def wrote(self, path: str, token_ids: Sequence[int]) -> None:
@@ -324,6 +328,18 @@ class RunJournal:
             turns = own + turns
             at = own[0].continues
         return turns
+
+
+@contextmanager
+def _resting_collector() -> Generator[None]:
+    """What a replay makes stays: looking through it for garbage again and again finds none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _to_keep(
@@ -382,8 +398,8 @@ def _past_turn(row: WorkRow) -> PastTurn:
         request["system"],
         request["model"],
         said,
-        request["request"]["prefill"],
-        offer_from_json(request["request"]["offer"]),
+        request["request"].get("prefill", ""),
+        offer_from_json(request["request"].get("offer")),
         answer_of(row),
     )
 

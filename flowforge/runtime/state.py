@@ -16,6 +16,8 @@ from flowforge.language.token_meter import MeasuredScope
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from flowforge.errors import Location
+    from flowforge.grammars.tool_formats import ToolDefinition
     from flowforge.language.program import JsonValue, Program, ToolSpec
     from flowforge.language.token_meter import TokenMeter
     from flowforge.runtime.graph import BlockGraph, StepNode
@@ -236,6 +238,7 @@ class RunState:
     """All of a run.
 
     seed: what every random choice of the run is derived from. meter: counts tokens for expressions.
+    offered: what models are told of the tools, by the place of their declaration.
     top: the program's own scope, once begun. steps: the instances of open scopes, by path. works,
     timers: what is in flight, by path of the work and by timer. num_queued: steps that were ready
     so far, to start them in order.
@@ -247,6 +250,9 @@ class RunState:
     validate: Validator
     seed: int
     meter: TokenMeter | None = None
+    offered: Mapping[Location, tuple[ToolDefinition, ...]] = field(
+        default_factory=dict["Location", "tuple[ToolDefinition, ...]"]
+    )
     phase: Phase = Phase.RUNNING
     top: ScopeState | None = None
     steps: dict[str, StepState] = field(default_factory=dict["str", "StepState"])

@@ -23,6 +23,7 @@ from flowforge.runtime.commands import (
     StartGeneration,
     StartQuestion,
     Stopped,
+    ToolResults,
 )
 from flowforge.runtime.events import StepAsked, StepText
 from flowforge.runtime.failures import as_flowforge_error
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from flowforge.backends.protocol import Backend, Conversation, GenerateRequest
-    from flowforge.runtime.commands import Report, Said
+    from flowforge.runtime.commands import Report, Turn
     from flowforge.runtime.people import Asker
     from flowforge.runtime.run_journal import PastTurn, RunJournal
     from flowforge.runtime.stream import EventStream
@@ -135,7 +136,9 @@ class Works:
                 return Returned(command.path, None)
             if choice == _FAIL:
                 raise _uncertain(command)
-        value = await self._toolbox.call(command.tool, command.arguments, command.path)
+        value = await self._toolbox.call(
+            command.tool, command.arguments, command.path, command.member
+        )
         return Returned(command.path, value)
 
     async def _choice_about(self, command: StartCall, journal: RunJournal) -> str:
@@ -164,7 +167,7 @@ class Works:
         conversation = await self._conversation(command)
         say(conversation, command.said)
         request = command.request
-        if self._journal is not None:
+        if self._journal is not None and not request.with_logprob:
             request = replace(request, written=self._journal.written(command))
         items = conversation.generate(request)
         done: GenerationDone | None = None
@@ -238,10 +241,12 @@ async def _with_value(request: GenerateRequest, done: GenerationDone) -> Generat
     return replace(done, parsed=value)
 
 
-def say(conversation: Conversation, said: tuple[Said, ...]) -> None:
+def say(conversation: Conversation, said: tuple[Turn, ...]) -> None:
     """Append turns whose text is given."""
     for turn in said:
-        if turn.role == "user":
+        if isinstance(turn, ToolResults):
+            conversation.add_results(turn.results)
+        elif turn.role == "user":
             conversation.add_user(turn.text)
         else:
             conversation.add_assistant(turn.text)

@@ -48,6 +48,15 @@ class FunctionTool:
     def __repr__(self) -> str:
         return f"FunctionTool({self.spec.name!r}, {self.spec.function!r})"
 
+    @property
+    def doc(self) -> str:
+        """The function's docstring; "" without one."""
+        return inspect.getdoc(self._function) or ""
+
+    def json_schema(self) -> dict[str, JsonValue]:
+        """JSON Schema of the arguments, by the function's type hints."""
+        return self._arguments.json_schema()
+
     async def call(self, arguments: Mapping[str, JsonValue], path: str) -> JsonValue:
         """Run the function and return its result as a JSON value.
 

@@ -1,35 +1,90 @@
-"""The tools of one run, loaded before it begins."""
+"""The tools of one run: functions loaded and servers reached before it begins."""
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowforge.errors import InternalError
+from flowforge.tools.definitions import definition_of_function, definition_of_program
 from flowforge.tools.function_tool import FunctionTool
 from flowforge.tools.loading import load_function
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import AsyncGenerator, Iterable, Mapping
 
+    from flowforge.errors import Location
+    from flowforge.grammars.tool_formats import ToolDefinition
     from flowforge.language.program import JsonValue, Program, ToolSpec
+    from flowforge.tools.mcp_server import McpConnection
+
+
+@asynccontextmanager
+async def open_toolbox(programs: Iterable[Program]) -> AsyncGenerator[Toolbox]:
+    """Load the tools of a program and of those it runs; servers are there as long as the block.
+
+    Raises ToolError TL101, TL102 for functions, TL301, TL302 for servers.
+    """
+    specs: dict[Location, tuple[ToolSpec, Path]] = {
+        spec.location: (spec, _folder(program))
+        for program in programs
+        for spec in program.tools.values()
+    }
+    functions = {
+        place: FunctionTool(spec, load_function(spec, folder))
+        for place, (spec, folder) in specs.items()
+        if spec.server is None and spec.program is None
+    }
+    async with AsyncExitStack() as stack:
+        servers: dict[Location, McpConnection] = {}
+        for place, (spec, folder) in specs.items():
+            if spec.server is not None:
+                # Here and not above: the extra need not be installed where nobody uses it.
+                from flowforge.tools.mcp_server import open_server
+
+                servers[place] = await stack.enter_async_context(open_server(spec, folder))
+        yield Toolbox(tuple(spec for spec, _ in specs.values()), functions, servers)
 
 
 class Toolbox:
-    """Tools by their declaration, so that programs may use one name for different tools."""
+    """Tools by the place of their declaration: programs may use one name for different tools.
 
-    def __init__(self, programs: Iterable[Program]) -> None:
-        """Load the tools of a program and of those it runs. Raises ToolError TL101, TL102."""
-        self._tools = {
-            spec.location: FunctionTool(spec, load_function(spec, _folder(program)))
-            for program in programs
-            for spec in program.tools.values()
+    offered: what models are told of each declaration; of a server, all its tools.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[ToolSpec],
+        functions: Mapping[Location, FunctionTool],
+        servers: Mapping[Location, McpConnection],
+    ) -> None:
+        self._functions = functions
+        self._servers = servers
+        self.offered: dict[Location, tuple[ToolDefinition, ...]] = {
+            spec.location: self._definitions(spec) for spec in specs
         }
 
     async def call(
-        self, spec: ToolSpec, arguments: Mapping[str, JsonValue], path: str
+        self,
+        spec: ToolSpec,
+        arguments: Mapping[str, JsonValue],
+        path: str,
+        member: str | None = None,
     ) -> JsonValue:
-        """Call a tool; see `FunctionTool.call`."""
-        return await self._tools[spec.location].call(arguments, path)
+        """Call a tool; see `FunctionTool.call` and `McpConnection.call`."""
+        if spec.location in self._functions:
+            return await self._functions[spec.location].call(arguments, path)
+        if member is None:
+            raise InternalError("IN520", f"tool {spec.name!r} was called and is no function")
+        return await self._servers[spec.location].call(member, arguments, path)
+
+    def _definitions(self, spec: ToolSpec) -> tuple[ToolDefinition, ...]:
+        if spec.program is not None:
+            return (definition_of_program(spec, spec.program),)
+        if spec.location in self._servers:
+            return self._servers[spec.location].definitions
+        return (definition_of_function(spec, self._functions[spec.location]),)
 
 
 def _folder(program: Program) -> Path:

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flowforge.backends.protocol import GenerateRequest, GenerationDone, Sampling
 from flowforge.errors import FlowForgeError, WorkflowError
 from flowforge.language.json_values import kind_of_value
-from flowforge.language.program import All, Gen, SaidTurn, WrittenTurn
-from flowforge.runtime.commands import Said
+from flowforge.language.program import All, Gen, Likeliest, SaidTurn, WrittenTurn
+from flowforge.runtime.commands import Said, ToolResults
 from flowforge.runtime.joins import Value, join_branches
 from flowforge.runtime.layers import Layered
 from flowforge.runtime.seeds import derived_seed
 from flowforge.runtime.state import Failure
 from flowforge.runtime.verbs.rules import (
+    CallKey,
     Finish,
     Fork,
     Generate,
     Open,
     Own,
     Reaction,
+    ReturnedValue,
     VerbRules,
 )
+from flowforge.runtime.verbs.tool_rounds import Rounds, call_ended, next_round, offer_of, spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flowforge.language.program import JsonValue, SamplingSpec
+    from flowforge.backends.protocol import ToolOffer
+    from flowforge.language.program import JsonValue, SamplingSpec, Step
     from flowforge.language.templates import Template
     from flowforge.runtime.joins import End
-    from flowforge.runtime.verbs.rules import Source, StepContext, WorkEnd
+    from flowforge.runtime.verbs.rules import Action, BranchEnd, Source, StepContext, WorkEnd
 
 _Written: TypeAlias = "Gen | WrittenTurn"
 """What says how the model is to write: the step itself, for its answer, or one of `turns`."""
@@ -42,12 +46,15 @@ class GenMemory:
     """How far the turns have come.
 
     turn_idx: of the turn that the model writes now; the number of turns when it is the answer.
-    names: values of turns that later texts read. ends: of samples, by index.
+    names: values of turns that later texts read. ends, logprobs: of samples, by index. rounds: how
+    far the calls of the answer have come.
     """
 
     turn_idx: int
     names: dict[str, JsonValue]
     ends: Mapping[int, End]
+    logprobs: Mapping[int, float] = field(default_factory=dict)
+    rounds: Rounds = field(default_factory=Rounds)
 
 
 class GenRules(VerbRules[Gen]):
@@ -69,18 +76,84 @@ class GenRules(VerbRules[Gen]):
     def work_ended(self, verb: Gen, context: StepContext, memory: object, end: WorkEnd) -> Reaction:
         """Take the text, or the JSON value it spells; go on with the next turn, if there is one."""
         assert isinstance(memory, GenMemory)
+        if isinstance(end.key, CallKey):
+            result = end.result
+            if isinstance(result, ReturnedValue):
+                return _call_ended(verb, context, memory, end.key, result.value)
+            assert isinstance(result, FlowForgeError)
+            return _call_ended(verb, context, memory, end.key, result)
         if end.key is not None:
-            ends = {**memory.ends, end.key: _end_of_sample(verb, context, end)}
-            return _pick(verb, context, replace(memory, ends=ends))
+            return _pick(verb, context, _with_sample(memory, verb, context, end, end.key))
         turns = _turns(verb, context)
         if memory.turn_idx == len(turns):
             value, done = _value_of(verb, context, end)
+            if verb.tool_use is not None and done.calls:
+                return _follow(
+                    verb,
+                    context,
+                    memory,
+                    next_round(verb.tool_use, memory.rounds, done.calls, context),
+                )
             return Reaction(memory, (Finish(value, done.finish_reason, done.usage),))
         turn = turns[memory.turn_idx]
         assert isinstance(turn, WrittenTurn)
         value, _ = _value_of(turn, context, end)
         names = memory.names if turn.name is None else {**memory.names, turn.name: value}
         return _write_next(verb, context, replace(memory, names=names), Own())
+
+    def bodies(self, verb: Gen) -> Mapping[str, Mapping[str, Step]]:
+        """The steps of the workflows that are its tools."""
+        tools = () if verb.tool_use is None else verb.tool_use.tools
+        return {tool.name: tool.program.steps for tool in tools if tool.program is not None}
+
+    def fails_fast(self, verb: Gen) -> bool:
+        """A workflow that fails as a tool fails the step only where the model is not told of it."""
+        return verb.tool_use is None or verb.tool_use.on_tool_error == "fail"
+
+    def branch_ended(
+        self, verb: Gen, context: StepContext, memory: object, end: BranchEnd
+    ) -> Reaction:
+        """Take the outputs of a workflow that was called as a tool."""
+        assert isinstance(memory, GenMemory)
+        assert verb.tool_use is not None
+        idx = int(end.key)
+        key = CallKey(idx, memory.rounds.calls[idx - memory.rounds.first].name)
+        if end.failures:
+            return _call_ended(verb, context, memory, key, end.failures[0].error)
+        program = spec_of(key.name, verb.tool_use).program
+        assert program is not None
+        outputs: dict[str, JsonValue] = {
+            name: output.value.evaluate(end.scope) for name, output in program.outputs.items()
+        }
+        return _call_ended(verb, context, memory, key, outputs)
+
+
+def _call_ended(
+    verb: Gen,
+    context: StepContext,
+    memory: GenMemory,
+    key: CallKey,
+    result: JsonValue | FlowForgeError,
+) -> Reaction:
+    assert verb.tool_use is not None
+    return _follow(
+        verb, context, memory, call_ended(verb.tool_use, memory.rounds, key, result, context)
+    )
+
+
+def _follow(
+    verb: Gen, context: StepContext, memory: GenMemory, step: tuple[Rounds, tuple[Action, ...]]
+) -> Reaction:
+    """Go on with the calls; with the results of all of them, the model writes again."""
+    rounds, actions = step
+    memory = replace(memory, rounds=rounds)
+    if not rounds.is_complete:
+        return Reaction(memory, actions)
+    purpose = f"round {rounds.num_rounds}"
+    request = _request(verb, context, context.path, purpose)
+    request = replace(request, offer=_offer(verb, memory, context))
+    said = (ToolResults(rounds.in_order),)
+    return Reaction(memory, (*actions, Generate(Own(), said, request, model=verb.model)))
 
 
 def _write_next(verb: Gen, context: StepContext, memory: GenMemory, source: Source) -> Reaction:
@@ -93,6 +166,10 @@ def _write_next(verb: Gen, context: StepContext, memory: GenMemory, source: Sour
         turn = turns[idx]
         if isinstance(turn, WrittenTurn):
             request = _request(turn, context, context.path, f"turn {idx}")
+            offer = _offer(verb, memory, context)
+            if offer is not None:
+                # Told of in this turn and called in the last: the prompt has them at its beginning.
+                request = replace(request, offer=replace(offer, choice="none"))
             generate = Generate(source, tuple(said), request, model=verb.model)
             return Reaction(replace(memory, turn_idx=idx), (generate,))
         said.append(_said(turn, scope))
@@ -102,17 +179,24 @@ def _write_next(verb: Gen, context: StepContext, memory: GenMemory, source: Sour
     prefill = "" if verb.prefill is None else verb.prefill.render(scope)
     memory = replace(memory, turn_idx=len(turns))
     if verb.n == 1:
-        request = replace(_request(verb, context, context.path, "answer"), prefill=prefill)
+        request = _request(verb, context, context.path, "answer")
+        request = replace(request, prefill=prefill, offer=_offer(verb, memory, context))
         return Reaction(memory, (Generate(source, tuple(said), request, model=verb.model),))
     requests = (_sample_request(verb, context, idx, prefill) for idx in range(verb.n))
     samples = (Generate(source, tuple(said), r, idx, verb.model) for idx, r in enumerate(requests))
     return Reaction(memory, tuple(samples))
 
 
+def _offer(verb: Gen, memory: GenMemory, context: StepContext) -> ToolOffer | None:
+    return None if verb.tool_use is None else offer_of(verb.tool_use, memory.rounds, context)
+
+
 def _pick(verb: Gen, context: StepContext, memory: GenMemory) -> Reaction:
     failures = [end for end in memory.ends.values() if isinstance(end, Failure)]
     if failures and (isinstance(verb.pick, All) or len(failures) == verb.n):
         raise failures[0].error
+    if isinstance(verb.pick, Likeliest):
+        return _pick_likeliest(verb, memory)
     joined = join_branches(verb.pick, range(verb.n), memory.ends, context.scope)
     if joined is None:
         return Reaction(memory, ())
@@ -123,11 +207,27 @@ def _pick(verb: Gen, context: StepContext, memory: GenMemory) -> Reaction:
     return Reaction(memory, (Finish(value, key=key),))
 
 
-def _end_of_sample(verb: Gen, context: StepContext, end: WorkEnd) -> End:
+def _pick_likeliest(verb: Gen, memory: GenMemory) -> Reaction:
+    if len(memory.ends) < verb.n:
+        return Reaction(memory, ())
+    values = {idx: end.value for idx, end in memory.ends.items() if isinstance(end, Value)}
+    likeliest = max(sorted(values), key=lambda idx: memory.logprobs[idx])
+    return Reaction(memory, (Finish(values[likeliest], key=likeliest),))
+
+
+def _with_sample(
+    memory: GenMemory, verb: Gen, context: StepContext, end: WorkEnd, idx: int
+) -> GenMemory:
     try:
-        return Value(_value_of(verb, context, end)[0])
+        value, done = _value_of(verb, context, end)
     except FlowForgeError as error:
-        return Failure(f"{context.path}[{end.key}]", error)
+        failure = Failure(f"{context.path}[{idx}]", error)
+        return replace(memory, ends={**memory.ends, idx: failure})
+    memory = replace(memory, ends={**memory.ends, idx: Value(value)})
+    if not isinstance(verb.pick, Likeliest):
+        return memory
+    assert done.mean_logprob is not None, "a backend says how likely an answer is, when asked"
+    return replace(memory, logprobs={**memory.logprobs, idx: done.mean_logprob})
 
 
 def _value_of(
@@ -138,7 +238,7 @@ def _value_of(
         raise done
     assert isinstance(done, GenerationDone)
     path = context.path if end.key is None else f"{context.path}[{end.key}]"
-    if _is_constrained(written) and done.finish_reason == "length":
+    if done.cuts_call or (_is_constrained(written) and done.finish_reason == "length"):
         raise _cut_off(path, done)
     if written.json_schema is not None:
         return context.validate(done.text, written.json_schema), done
@@ -152,7 +252,7 @@ def _value_of(
         raise WorkflowError(
             "WF513", f"step {path!r} answered {_shown(done.text)}, which its regex does not match"
         )
-    return done.text, done
+    return done.text if written.grammar is None else done.parsed, done
 
 
 def _matches(regex: str, text: str) -> bool:
@@ -162,7 +262,8 @@ def _matches(regex: str, text: str) -> bool:
 
 
 def _is_constrained(written: _Written) -> bool:
-    return not (written.json_schema is None and written.choice is None and written.regex is None)
+    forms = (written.json_schema, written.choice, written.regex, written.grammar)
+    return any(form is not None for form in forms)
 
 
 def _request(written: _Written, context: StepContext, path: str, purpose: str) -> GenerateRequest:
@@ -171,6 +272,8 @@ def _request(written: _Written, context: StepContext, path: str, purpose: str) -
         json_schema=written.json_schema,
         choice=written.choice,
         regex=written.regex,
+        grammar=written.grammar,
+        options=written.options,
         label=path,
     )
 
@@ -182,7 +285,7 @@ def _sample_request(verb: Gen, context: StepContext, idx: int, prefill: str) -> 
         # One seed for all samples would give one answer n times.
         seed = derived_seed(verb.sampling.seed, f"sample {idx}, try {context.attempt}")
         request = replace(request, sampling=replace(request.sampling, seed=seed))
-    return replace(request, prefill=prefill)
+    return replace(request, prefill=prefill, with_logprob=isinstance(verb.pick, Likeliest))
 
 
 def _sampling(spec: SamplingSpec, context: StepContext, purpose: str) -> Sampling:

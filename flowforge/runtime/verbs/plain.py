@@ -43,7 +43,8 @@ class CallRules(VerbRules[Call]):
     def start(self, verb: Call, context: StepContext) -> Reaction:
         """Compute the arguments."""
         arguments = {name: value.evaluate(context.scope) for name, value in verb.arguments.items()}
-        return Reaction(None, (Invoke(context.tools[verb.tool], arguments),))
+        call = Invoke(context.tools[verb.tool], arguments, member=verb.member)
+        return Reaction(None, (call,))
 
     def work_ended(
         self, verb: Call, context: StepContext, memory: object, end: WorkEnd

@@ -17,17 +17,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from flowforge.backends.protocol import FinishReason, GenerateRequest, GenerationDone, Usage
+    from flowforge.errors import Location
+    from flowforge.grammars.tool_formats import ToolDefinition
     from flowforge.language.expressions import Expression
     from flowforge.language.program import JsonValue, Step, ToolSpec
-    from flowforge.runtime.commands import Said
+    from flowforge.runtime.commands import Turn
+    from flowforge.runtime.events import Fact
     from flowforge.runtime.state import Failure
 
     Validator: TypeAlias = Callable[[str, Mapping[str, JsonValue]], JsonValue]
     """Parses an answer and validates it under a JSON Schema; raises a FlowForgeError."""
 
 VerbT = TypeVar("VerbT", bound=Verb)
-WorkKey: TypeAlias = int | None
-"""Which work of a step: the index of a sample, or None for the only one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallKey:
+    """A call that a model made.
+
+    idx: counts the calls of a step's try. name: of the tool, as the model wrote it.
+    """
+
+    idx: int
+    name: str
+
+
+WorkKey: TypeAlias = int | CallKey | None
+"""Which work of a step: the index of a sample, a model's call, or None for the only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +76,7 @@ class Generate:
     """
 
     source: Source
-    said: tuple[Said, ...]
+    said: tuple[Turn, ...]
     request: GenerateRequest
     key: WorkKey = None
     model: str | None = None
@@ -68,10 +84,19 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """Run a tool."""
+    """Run a tool. key: of the call, where a model made it. member: which tool of a server."""
 
     tool: ToolSpec
     arguments: Mapping[str, JsonValue]
+    key: CallKey | None = None
+    member: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell readers of the run a fact."""
+
+    fact: Fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +146,7 @@ class Finish:
     has_conversation: bool = True
 
 
-Action: TypeAlias = Generate | Invoke | Question | Wait | OpenBranch | Finish
+Action: TypeAlias = Generate | Invoke | Tell | Question | Wait | OpenBranch | Finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +162,8 @@ class StepContext:
     """What a verb may look at.
 
     path: of this try of the step. scope: names to values. validate: for answers under a JSON
-    Schema. seed: the run's. tools: of the program that the step belongs to.
+    Schema. seed: the run's. tools: of the program that the step belongs to. offered: what models
+    are told of tools, by the place of their declaration.
     """
 
     path: str
@@ -146,6 +172,7 @@ class StepContext:
     validate: Validator
     seed: int
     tools: Mapping[str, ToolSpec]
+    offered: Mapping[Location, tuple[ToolDefinition, ...]]
 
 
 @dataclass(frozen=True, slots=True)
