@@ -167,7 +167,7 @@ def _asked(work: WorkRow) -> Iterator[str]:
                 yield f"system: {request['system']}"
             for turn in request["said"]:
                 yield f"{turn['role']}: {_marked(turn)}"
-            if request["request"]["prefill"]:
+            if "prefill" in request["request"]:
                 yield f"prefill: {request['request']['prefill']}"
         case "call":
             yield f"calls {request['tool']}: {_dumped(request['arguments'])}"

@@ -122,7 +122,7 @@ class Journal(JournalReader):
     def copy_works(self, run_id: str, new_id: str, works: Iterable[tuple[str, int]]) -> None:
         """Give a new run works of another, by path and turn, as they ended."""
         columns = (
-            "path, turn, kind, request, num_starts, started_at, ended_idx, ended_at, status, "
+            "path, turn, kind, key, request, num_starts, started_at, ended_idx, ended_at, status, "
             "result, tokens"
         )
         with self._transaction() as connection:
@@ -170,13 +170,15 @@ class Journal(JournalReader):
         self, connection: sqlite3.Connection, run_id: str, entry: Entry, encoder: Encoder
     ) -> None:
         match entry:
-            case WorkStarted(path, turn, kind, request, at):
+            case WorkStarted(path, turn, kind, key, request, at):
                 connection.execute(
-                    "INSERT INTO works (run_id, path, turn, kind, request, num_starts, started_at) "
-                    "VALUES (?, ?, ?, ?, ?, 1, ?) ON CONFLICT DO UPDATE SET kind = excluded.kind, "
+                    "INSERT INTO works "
+                    "(run_id, path, turn, kind, key, request, num_starts, started_at) "
+                    "VALUES (?, ?, ?, ?, ?, ?, 1, ?) ON CONFLICT DO UPDATE SET "
+                    "kind = excluded.kind, key = excluded.key, "
                     "request = excluded.request, num_starts = num_starts + 1, ended_idx = NULL, "
                     "ended_at = NULL, status = NULL, result = NULL, tokens = NULL",
-                    (run_id, path, turn, kind, encoder.encode(request), at),
+                    (run_id, path, turn, kind, key, encoder.encode(request), at),
                 )
             case WorkEnded():
                 self._write_end(connection, run_id, entry, encoder)
@@ -206,9 +208,9 @@ class Journal(JournalReader):
         ended_idx = self._next_end(connection, run_id)
         result = encoder.encode(entry.result)
         connection.execute(
-            "INSERT INTO works (run_id, path, turn, kind, request, num_starts, started_at, "
+            "INSERT INTO works (run_id, path, turn, kind, key, request, num_starts, started_at, "
             "ended_idx, ended_at, status, result, tokens) "
-            "VALUES (?, ?, ?, ?, 'null', 1, ?, ?, ?, ?, ?, ?) "
+            "VALUES (?, ?, ?, ?, '', 'null', 1, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT DO UPDATE SET ended_idx = excluded.ended_idx, "
             "ended_at = excluded.ended_at, status = excluded.status, result = excluded.result, "
             "tokens = excluded.tokens",

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _NUM_CACHED_BODIES = 4_096
 _RUN_COLUMNS = "run_id, begun, status, ended_at, num_resumes, outcome"
 _WORK_COLUMNS = (
-    "path, turn, kind, request, num_starts, started_at, ended_idx, ended_at, status, result, tokens"
+    "path, turn, kind, key, request, num_starts, started_at, ended_idx, ended_at, status, result, "
+    "tokens"
 )
 
 
@@ -101,9 +102,9 @@ class JournalReader:
     def ended_works(self, run_id: str) -> Iterator[WorkRow]:
         """The works of a run that have ended, in order of their ends; read as they are asked for.
 
-        tokens: left out; `works_at` has them.
+        request, tokens: left out; `works_at` has them.
         """
-        columns = _WORK_COLUMNS.removesuffix("tokens") + "NULL"
+        columns = _WORK_COLUMNS.replace("request", "'null'").replace("tokens", "NULL")
         query = (
             f"SELECT {columns} FROM works WHERE run_id = ? AND ended_idx >= ? "
             "ORDER BY ended_idx LIMIT 500"
@@ -112,7 +113,7 @@ class JournalReader:
         while rows := self._query(query, (run_id, start)):
             for row in rows:
                 yield self._work(row)
-            start = rows[-1][6] + 1
+            start = rows[-1][7] + 1
 
     def events(self, run_id: str, *, start: int = 0) -> Iterator[Told]:
         """The events of a run from number `start` on; read as they are asked for."""
@@ -159,12 +160,15 @@ class JournalReader:
             )
 
     def _work(self, row: tuple[Any, ...]) -> WorkRow:
-        (path, turn, kind, request, num_starts, started_at, idx, ended_at, status, *ended) = row
+        (path, turn, kind, key, request, num_starts, started_at, idx, ended_at, status, *ended) = (
+            row
+        )
         result, tokens = ended
         return WorkRow(
             path=path,
             turn=turn,
             kind=kind,
+            key=key,
             request=self._decoded(request),
             num_starts=num_starts,
             started_at=started_at,

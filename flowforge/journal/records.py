@@ -65,11 +65,15 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class WorkStarted:
-    """A work may be under way from now on. request: all that it was asked with."""
+    """A work may be under way from now on.
+
+    request: all that it was asked with. key: a hash of what of that decides its result.
+    """
 
     path: str
     turn: int
     kind: WorkKind
+    key: str
     request: JsonValue
     at: float
 
@@ -143,6 +147,7 @@ class WorkRow:
     path: str
     turn: int
     kind: WorkKind
+    key: str
     request: JsonValue
     num_starts: int
     started_at: float

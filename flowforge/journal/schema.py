@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 APPLICATION_ID = 0x464C5746  # "FLWF": tells a journal from any other SQLite file
 
+# Tables with long rows have row ids: without, what is longer than a quarter of a page takes a page
+# of its own.
 _VERSION_1 = """
 CREATE TABLE runs (
   run_id TEXT PRIMARY KEY,
@@ -31,6 +33,7 @@ CREATE TABLE works (
   path TEXT NOT NULL,
   turn INTEGER NOT NULL,
   kind TEXT NOT NULL,
+  key TEXT NOT NULL,
   request TEXT NOT NULL,
   num_starts INTEGER NOT NULL,
   started_at REAL NOT NULL,
@@ -40,7 +43,7 @@ CREATE TABLE works (
   result TEXT,
   tokens BLOB,
   PRIMARY KEY (run_id, path, turn)
-) WITHOUT ROWID;
+);
 CREATE INDEX works_by_end ON works (run_id, ended_idx);
 
 CREATE TABLE events (
@@ -64,7 +67,7 @@ CREATE TABLE partials (
 CREATE TABLE contents (
   digest BLOB PRIMARY KEY,
   body BLOB NOT NULL
-) WITHOUT ROWID;
+);
 
 CREATE TABLE uses (
   run_id TEXT NOT NULL,

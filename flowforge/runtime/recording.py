@@ -31,7 +31,6 @@ from flowforge.runtime.commands import (
     Stopped,
     Succeeded,
     TimerFired,
-    ToolResults,
 )
 from flowforge.runtime.event_json import fact_as_json, kind_of
 from flowforge.runtime.failures import failure_event
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from flowforge.journal.records import Entry, WorkKind, WorkRow
     from flowforge.journal.writer import JournalWriter
     from flowforge.language.program import JsonValue
-    from flowforge.runtime.commands import Command, Outcome, Report, Turn
+    from flowforge.runtime.commands import Command, Outcome, Report
     from flowforge.runtime.events import Event
 
 PARTIAL_INTERVAL_S = 0.5
@@ -193,13 +192,13 @@ def request_of(command: StartGeneration | StartCall | StartQuestion) -> JsonValu
             asked["sampling"] = _chosen(request.sampling, frozenset())
             told = {"continues": continues, "system": system, "said": said, "model": command.model}
             return _plain({**told, "request": asked})
-        case StartCall(_, tool, arguments, member):
+        case StartCall(_, tool, arguments):
             call: dict[str, object] = {
                 "tool": tool.name,
                 "effect": tool.effect,
                 "arguments": arguments,
             }
-            return _plain(call if member is None else {**call, "member": member})
+            return _plain(call)
         case StartQuestion(_, prompt, choices, show):
             return _plain({"prompt": prompt, "choices": choices, "show": show})
 
@@ -242,7 +241,6 @@ def answer_of(row: WorkRow) -> GenerationDone:
         num_written=result["num_written"],
         calls=_calls(result["calls"]),
         cuts_call=result["cuts_call"],
-        mean_logprob=result["mean_logprob"],
     )
 
 
@@ -254,10 +252,8 @@ def _calls(told: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(**call) for call in told)
 
 
-def said_from_json(told: Mapping[str, Any]) -> Turn:
+def said_from_json(told: Mapping[str, Any]) -> Said:
     """A turn of a request again."""
-    if "results" in told:
-        return ToolResults(tuple(told["results"]))
     values: Any = tuple((start, end) for start, end in told.get("values", ()))
     return Said(**{**told, "values": values})
 
@@ -306,7 +302,6 @@ def _answer_as_json(done: GenerationDone) -> JsonValue:
         "num_written": done.num_written,
         "calls": [asdict(call) for call in done.calls],
         "cuts_call": done.cuts_call,
-        "mean_logprob": done.mean_logprob,
     }
 
 

@@ -30,7 +30,7 @@ from flowforge.runtime.commands import (
     StopTimer,
 )
 from flowforge.runtime.core import advance
-from flowforge.runtime.recording import kind_of_work, report_of, request_of
+from flowforge.runtime.recording import key_of, kind_of_work, report_of, request_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,10 +76,13 @@ class Replayed:
     outcome: Outcome | None = None
 
 
-def replay(state: RunState, rows: Iterable[WorkRow], begun_at: float) -> Replayed:
+def replay(
+    state: RunState, rows: Iterable[WorkRow], begun_at: float, *, is_unchanged: bool = False
+) -> Replayed:
     """Take ended works, in order of their ends, into a state that has not begun.
 
-    begun_at: when the run began, in seconds since 1970.
+    begun_at: when the run began, in seconds since 1970. is_unchanged: the workflow is the one that
+    the works are of, so what they are asked with is the same and need not be compared.
     Raises WorkflowError WF702 for a work that is asked for with something else than it was.
     """
     replayed = Replayed()
@@ -87,7 +90,7 @@ def replay(state: RunState, rows: Iterable[WorkRow], begun_at: float) -> Replaye
     _report(state, replayed, Begin(), begun_at)
     for row in rows:
         if _is_awaited(replayed, row):
-            _take(state, replayed, row)
+            _take(state, replayed, row, is_unchanged=is_unchanged)
             _take_waiting(state, replayed, waiting)
         else:
             waiting.setdefault(row.path, deque()).append(row)
@@ -115,14 +118,14 @@ def _is_awaited(replayed: Replayed, row: WorkRow) -> bool:
     return work.is_stopped or row.status != "stopped"
 
 
-def _take(state: RunState, replayed: Replayed, row: WorkRow) -> None:
+def _take(state: RunState, replayed: Replayed, row: WorkRow, *, is_unchanged: bool = False) -> None:
     assert row.ended_at is not None
     report = report_of(row)
     if row.kind == "timer":
         del replayed.timers[row.path]
     else:
         command = replayed.works.pop(row.path).command
-        if row.status != "stopped":
+        if row.status != "stopped" and not is_unchanged:
             _require_same(command, row)
         if isinstance(report, Answered):
             assert isinstance(command, StartGeneration)
@@ -160,29 +163,12 @@ def _note(replayed: Replayed, command: Command, at: float) -> None:
 
 
 def _require_same(command: StartWork, row: WorkRow) -> None:
-    asked, recorded = _comparable(request_of(command)), _comparable(row.request)
-    if kind_of_work(command) == row.kind and asked == recorded:
+    """Raises WorkflowError WF702 when a work is not what was done."""
+    if kind_of_work(command) == row.kind and key_of(request_of(command)) == row.key:
         return
     raise WorkflowError(
         "WF702",
-        f"{row.path!r} is done, and would now be asked with {_difference(asked, recorded)}",
-        help="put it back as it was to resume, or run from that step again: "
-        "flowforge rerun RUN --from STEP",
+        f"{row.path!r} is done, and would now be asked with something else",
+        help="put the workflow back as it was to resume, or run from that step again: "
+        f"flowforge rerun RUN --from {row.path}",
     )
-
-
-def _comparable(request: object) -> object:
-    """A request without its seed, which is the run's: a rerun may have another."""
-    if not isinstance(request, dict) or "request" not in request:
-        return request
-    asked = {**request["request"]}
-    asked["sampling"] = {**asked["sampling"], "seed": None}
-    return {**request, "request": asked}
-
-
-def _difference(asked: object, recorded: object) -> str:
-    if isinstance(asked, dict) and isinstance(recorded, dict):
-        changed = [name for name in asked if asked[name] != recorded.get(name)]
-        if changed:
-            return "another " + " and ".join(map(repr, changed))
-    return "something else"

@@ -124,5 +124,5 @@ def facts_of(path: Path, run_id: str = "r") -> list[tuple[str, str, str]]:
 def _said(told: JsonValue) -> JsonValue:
     if not isinstance(told, dict):
         return told
-    unseen = {"usage", "num_written", "accounting", "delay_s"}
+    unseen = {"usage", "num_written", "accounting", "delay_s", "location"}
     return {name: value for name, value in told.items() if name not in unseen}

@@ -48,7 +48,7 @@ json_values: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 def started(path: str, at: float = 1.0) -> WorkStarted:
-    return WorkStarted(path, 0, "generation", {"said": LONG}, at)
+    return WorkStarted(path, 0, "generation", "key", {"said": LONG}, at)
 
 
 def ended(path: str, at: float = 2.0, text: str = "answer") -> WorkEnded:
