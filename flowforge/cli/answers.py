@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from flowforge.backends.labels import matching_key
-from flowforge.cli.texts import reason_text
 from flowforge.errors import WorkflowError
 from flowforge.language.program import Ask, Loop, Parallel, Run
 from flowforge.runtime.people import PreparedAnswers, nobody
+from flowforge.view.texts import reason_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -77,7 +77,7 @@ class TerminalAsker:
             with self._progress.suspended():
                 _say(f"\n{question.path}: {question.prompt}")
                 if question.show is not None:
-                    from flowforge.cli.texts import value_text
+                    from flowforge.view.texts import value_text
 
                     _say(value_text(question.show))
                 return await self._read(question)

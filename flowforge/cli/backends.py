@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowforge.cli.texts import reason_text
 from flowforge.errors import WorkflowError
+from flowforge.view.texts import reason_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

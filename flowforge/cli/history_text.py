@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from flowforge.cli.texts import accounting_line, tokens_text, value_text
+from flowforge.view.texts import accounting_line, tokens_text, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -67,8 +67,8 @@ def init(path: Path, *, as_json: bool) -> ExitCode:
 
 
 def _write(file: Path) -> None:
-    from flowforge.cli.texts import reason_text
     from flowforge.errors import WorkflowError
+    from flowforge.view.texts import reason_text
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowforge.cli.texts import reason_text
 from flowforge.errors import WorkflowError
 from flowforge.language.json_values import read_json
+from flowforge.view.texts import reason_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,6 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from flowforge.cli.progress import step_line
 from flowforge.runtime.events import (
     StepCancelled,
     StepCaught,
@@ -28,6 +27,7 @@ from flowforge.runtime.events import (
     StepStarted,
     StepText,
 )
+from flowforge.view.event_lines import step_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -172,7 +172,7 @@ class LiveProgress:
 
 
 def _ended(event: Event) -> Text:
-    line = step_line(event) or ""
+    line = step_line(event.fact) or ""
     match event.fact:
         case StepFailed():
             return Text(f"✗ {line}", style="red")

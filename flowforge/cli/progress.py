@@ -6,18 +6,7 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from flowforge.cli.texts import finished_text
-from flowforge.runtime.events import (
-    RunResumed,
-    StepAsked,
-    StepCancelled,
-    StepCaught,
-    StepFailed,
-    StepFinished,
-    StepRetried,
-    StepSkipped,
-    StepStarted,
-)
+from flowforge.view.event_lines import step_line
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -104,31 +93,6 @@ class PlainProgress(NoProgress):
 
     def show(self, event: Event) -> None:
         """A line, if the event is about a step's start or end."""
-        line = step_line(event)
+        line = step_line(event.fact)
         if line is not None:
             self.note(line)
-
-
-def step_line(event: Event) -> str | None:
-    """A step's start or end in one line; None for other events."""
-    match event.fact:
-        case StepStarted(path):
-            return f"{path}: started"
-        case StepFinished(path):
-            return f"{path}: {finished_text(event.fact)}"
-        case StepFailed(path, code, message):
-            return f"{path}: failed, {message} [{code}]"
-        case StepCancelled(path):
-            return f"{path}: cancelled"
-        case StepSkipped(path):
-            return f"{path}: skipped"
-        case StepRetried(path, code, message, _, next_path, delay_s):
-            return f"{path}: failed, {message} [{code}]; {next_path} in {delay_s:.1f} s"
-        case StepCaught(path, code, message):
-            return f"{path}: failed and caught, {message} [{code}]"
-        case StepAsked(path, prompt):
-            return f"{path}: asks, {prompt}"
-        case RunResumed(num_kept):
-            return f"going on; {num_kept:,} result{'' if num_kept == 1 else 's'} kept"
-        case _:
-            return None

@@ -17,10 +17,10 @@ from flowforge.cli.download import DownloadProgress
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import print_json_line, report_run_failure
 from flowforge.cli.progress import NoProgress, Progress, choose_progress
-from flowforge.cli.texts import accounting_line, outputs_text
 from flowforge.runtime.event_json import event_as_json
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
 from flowforge.runtime.run import RunFailedError
+from flowforge.view.texts import accounting_line, outputs_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -91,12 +91,12 @@ class RunPicture:
             case StepSkipped(path):
                 self.steps[path] = StepPicture(path, None, "skipped", time_s, time_s)
             case StepText(path, text, num_tokens):
-                step = self.steps[path]
+                step = self.step_at(path, time_s)
                 step.text += text
                 step.num_tokens += num_tokens
             case StepAsked(path):
-                self.steps[path].status = "asking"
-                self.steps[path].question = fact
+                step = self.step_at(path, time_s)
+                step.status, step.question = "asking", fact
             case RunFinished(outputs, accounting):
                 self.status, self.outputs, self.accounting = "done", outputs, accounting
             case RunFailed(failures, accounting):
@@ -109,14 +109,19 @@ class RunPicture:
                 # What else a step tells of itself changes nothing of where it stands.
                 pass
 
+    def step_at(self, path: str, time_s: float) -> StepPicture:
+        """A step, which is there from now on if nothing was told of it yet."""
+        if path not in self.steps:
+            self.steps[path] = StepPicture(path, None, "running", time_s)
+        return self.steps[path]
+
     def _end(
         self,
         fact: StepFinished | StepFailed | StepRetried | StepCaught | StepCancelled,
         time_s: float,
     ) -> None:
         # A step may end without a start: one whose back-off was cancelled, an output that failed.
-        new = StepPicture(fact.path, None, "running", time_s)
-        step = self.steps.setdefault(fact.path, new)
+        step = self.step_at(fact.path, time_s)
         match fact:
             case StepFinished(_, value, finish_reason, usage):
                 step.status = "done"

@@ -11,13 +11,13 @@ import pytest
 
 import flowforge as ff
 from flowforge.backends.engine import open_engine_backend
-from flowforge.cli.texts import accounting_line
 from flowforge.language.inputs import resolve_inputs
 from flowforge.planning import plan_program
 from flowforge.planning.model_text import ModelText
 from flowforge.runtime.events import RunFinished
 from flowforge.runtime.run import start
 from flowforge.testing import people
+from flowforge.view.texts import accounting_line
 
 if TYPE_CHECKING:
     from flowforge.language.program import JsonValue

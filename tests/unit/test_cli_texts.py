@@ -6,9 +6,9 @@ import pytest
 
 from flowforge.backends.protocol import Usage
 from flowforge.cli.exit_codes import ExitCode, exit_code_of, exit_code_of_run
-from flowforge.cli.texts import accounting_line, finished_text, outputs_text
 from flowforge.errors import EngineError, InternalError, ToolError, WorkflowError
 from flowforge.runtime.events import Accounting, StepFinished
+from flowforge.view.texts import accounting_line, finished_text, outputs_text
 
 if TYPE_CHECKING:
     from flowforge.language.program import JsonValue

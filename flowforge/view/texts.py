@@ -1,4 +1,4 @@
-"""Numbers and values as the command line writes them."""
+"""Numbers and values as displays write them."""
 
 from __future__ import annotations
 

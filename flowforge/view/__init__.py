@@ -1,0 +1,1 @@
+"""What viewers know of runs: folded from events, without a screen, a loop or a clock."""

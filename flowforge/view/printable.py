@@ -1,0 +1,118 @@
+"""Text of models and tools on a terminal: nothing in it moves the cursor, colours or rings.
+
+Control codes become visible marks of one cell; so do the marks that turn the direction of text, by
+which a line can be made to read as another one.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TAB_WIDTH = 4
+MAX_LINE_CHARS = 20_000
+"""Longer lines are cut where they are shown on one line."""
+
+_KEPT_FORMATS = {"\u200d", "\u200c"}  # joiners: scripts and emoji need them
+
+
+def printable(text: str) -> str:
+    """The text with line feeds kept, tabs as spaces and everything that controls as marks."""
+    if text.isprintable():
+        return text
+    return text.translate(_MARKS)
+
+
+def one_line(text: str) -> str:
+    """The text on one line, runs of white space as one space."""
+    return printable(" ".join(text[:MAX_LINE_CHARS].split()))
+
+
+def last_cells(text: str, width: int) -> str:
+    """The end of a text on one line, at most `width` terminal cells wide."""
+    # A character takes a byte of cells at the least, so older ones cannot be in sight.
+    flat = one_line(text[-4 * max(0, width) - 64 :])[-max(0, width) :] if width > 0 else ""
+    while cell_len(flat) > width:
+        flat = flat[1:]
+    return flat
+
+
+def first_cells(text: str, width: int) -> str:
+    """The beginning of a text on one line, with a mark where it is cut."""
+    flat = one_line(text[: 4 * max(1, width) + 64])
+    if cell_len(flat) <= width:
+        return flat
+    while flat and cell_len(flat) > width - 1:
+        flat = flat[: min(len(flat) - 1, max(0, width - 1))]
+    return f"{flat}…" if width > 0 else ""
+
+
+def folded(text: str, width: int) -> Iterator[str]:
+    """The lines of a printable text, folded at `width` cells, at spaces where there are some.
+
+    Nothing is lost but the spaces at which a line ends.
+    """
+    width = max(2, width)
+    for line in text.split("\n"):
+        rest = line
+        while cell_len(rest) > width:
+            num_fitting = _num_fitting(rest, width)
+            cut = rest.rfind(" ", 0, num_fitting + 1) + 1
+            if not rest[:cut].strip():
+                cut = num_fitting
+            yield rest[:cut].rstrip()
+            rest = rest[cut:]
+        yield rest
+
+
+def _num_fitting(text: str, width: int) -> int:
+    """How many characters of a text fit into `width` cells; at least one."""
+    head = text[:width]
+    if head.isascii():
+        return len(head)
+    used = 0
+    for idx, char in enumerate(head):
+        used += _cells(char)
+        if used > width:
+            head = head[:idx]
+            break
+    # Characters that are joined may be wider than they are one by one.
+    while len(head) > 1 and cell_len(head) > width:
+        head = head[:-1]
+    return max(1, len(head))
+
+
+@lru_cache(maxsize=4096)
+def _cells(char: str) -> int:
+    return cell_len(char)
+
+
+class _Marks(dict[int, "int | str"]):
+    """What stands for a character; made as characters are met."""
+
+    def __missing__(self, code: int) -> int | str:
+        mark = self[code] = _mark(chr(code))
+        return mark
+
+
+def _mark(char: str) -> int | str:
+    if char == "\n" or char.isprintable() or char in _KEPT_FORMATS:
+        return char
+    if char == "\t":
+        return " " * TAB_WIDTH
+    code = ord(char)
+    if code < 0x20:
+        return chr(0x2400 + code)  # the pictures of control characters
+    if code == 0x7F:
+        return "␡"
+    # Spaces of other widths and ends of lines of other kinds read as one space.
+    return " " if unicodedata.category(char).startswith("Z") else "�"
+
+
+_MARKS = _Marks()

@@ -1,0 +1,200 @@
+"""A run as a viewer sees it: everything that can be known from its events, folded one by one.
+
+Pure: no loop, no clock, no screen. It takes any events in any order and never fails: what comes a
+second time is left out, and a step that is heard of before its start is there from then on. Memory
+is bounded by the run's steps and their values; texts and the log keep their ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from flowforge.runtime.events import (
+    StepFinished,
+    StepStarted,
+    StepText,
+    ToolCalled,
+    ToolReturned,
+)
+from flowforge.runtime.picture import RunPicture
+from flowforge.view.event_lines import event_line, weight_of
+from flowforge.view.series import CountSeries, Samples
+from flowforge.view.stream_text import StreamText
+from flowforge.view.texts import value_text
+
+if TYPE_CHECKING:
+    from flowforge.backends.protocol import BackendStatistics
+    from flowforge.runtime.events import Event
+    from flowforge.runtime.picture import StepPicture
+    from flowforge.view.event_lines import Weight
+
+MAX_LOG_LINES = 5_000
+
+Activity = Literal["reading the prompt", "writing", "waits for you", "runs", "calls a tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """An event in the log. text: of models and tools too, so not to be printed as it is."""
+
+    seq: int
+    time_s: float
+    path: str | None
+    weight: Weight
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A model's call of a tool. result: None before it is there; is_error: the call failed."""
+
+    call: ToolCalled
+    called_s: float
+    result: ToolReturned | None = None
+    returned_s: float | None = None
+
+
+class RunView:
+    """Owned by one viewer, which is the only one to call `take`; the rest is for its widgets."""
+
+    def __init__(self) -> None:
+        self.picture = RunPicture()
+        self.texts: dict[str, StreamText] = {}
+        self.calls: dict[str, ToolUse] = {}
+        self.log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
+        self.tokens = CountSeries()
+        self.ttft_s = Samples()
+        self.tpot_s = Samples()
+        self.pages = Samples()
+        self.statistics: BackendStatistics | None = None
+        self.last_seq: int = -1
+        self.time_s: float = 0.0
+        self.num_tokens: int = 0
+        self.revision: int = 0
+        self._changed_steps = 0
+
+    # -- taking in ----------------------------------------------------------------------------
+
+    def take(self, event: Event) -> None:
+        """One more event; one that is not newer than the last is left out."""
+        if event.seq <= self.last_seq:
+            return
+        self.last_seq = event.seq
+        self.time_s = max(self.time_s, event.time_s)
+        self.revision += 1
+        fact = event.fact
+        if isinstance(fact, StepText):
+            self._take_text(fact, event.time_s)
+            return
+        self._changed_steps += 1
+        self.picture.take(event)
+        self._note(event)
+        match fact:
+            case ToolCalled(path):
+                self.calls[path] = ToolUse(fact, event.time_s)
+            case ToolReturned(path, tool):
+                call = self.calls.get(path)
+                known = ToolCalled(path, tool, {}) if call is None else call.call
+                since_s = event.time_s if call is None else call.called_s
+                self.calls[path] = ToolUse(known, since_s, fact, event.time_s)
+            case StepStarted(path):
+                # A try that was cut begins again, or goes on with what it had written.
+                self.texts.pop(path, None)
+            case StepFinished():
+                self._measure(fact)
+            case _:
+                pass
+
+    def take_statistics(self, statistics: BackendStatistics) -> None:
+        """What the run's backend counted a moment ago."""
+        self.statistics = statistics
+        self.revision += 1
+        if statistics.pages_total:
+            self.pages.add(statistics.pages_held + statistics.pages_cached)
+
+    def _take_text(self, fact: StepText, time_s: float) -> None:
+        text = self.texts.get(fact.path)
+        if text is None:
+            text = self.texts[fact.path] = StreamText()
+            self._changed_steps += 1
+            self.picture.step_at(fact.path, time_s)
+        text.append(fact.text, fact.num_tokens, time_s)
+        self.num_tokens += fact.num_tokens
+        self.tokens.add(time_s, fact.num_tokens)
+
+    def _measure(self, fact: StepFinished) -> None:
+        usage = fact.usage
+        if usage is None or usage.generated_tokens < 1:
+            return
+        self.ttft_s.add(usage.ttft_s)
+        if usage.generated_tokens > 1 and usage.total_s > usage.ttft_s:
+            self.tpot_s.add((usage.total_s - usage.ttft_s) / (usage.generated_tokens - 1))
+
+    def _note(self, event: Event) -> None:
+        line = event_line(event.fact)
+        if line is not None:
+            path: str | None = getattr(event.fact, "path", None)
+            weight = weight_of(event.fact)
+            self.log.append(LogLine(event.seq, event.time_s, path, weight, line))
+
+    # -- what is known --------------------------------------------------------------------------
+
+    @property
+    def steps_revision(self) -> int:
+        """Rises with everything that the tree of steps shows, but for texts and times."""
+        return self._changed_steps
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has its terminal event."""
+        return self.picture.status != "running"
+
+    @property
+    def questions(self) -> list[StepPicture]:
+        """The steps that wait for a person, the longest waiting first."""
+        return [step for step in self.picture.steps.values() if step.status == "asking"]
+
+    @property
+    def failures(self) -> list[StepPicture]:
+        """The tries that failed, in the order of their starts."""
+        return [step for step in self.picture.steps.values() if step.status == "failed"]
+
+    @property
+    def num_ended(self) -> int:
+        """How many of the steps that are known have ended."""
+        return sum(step.ended_s is not None for step in self.picture.steps.values())
+
+    def text_of(self, path: str) -> str:
+        """What a step has written, or its value once it has one and nothing was seen of it."""
+        step = self.picture.steps.get(path)
+        text = self.texts.get(path)
+        if step is not None and step.status == "done" and step.verb == "gen":
+            is_whole = text is not None and text.start == 0
+            return text.kept if text is not None and is_whole else value_text(step.value)
+        if text is not None:
+            return text.kept
+        if step is not None and step.status == "done":
+            return value_text(step.value)
+        return ""
+
+    def activity_of(self, step: StepPicture) -> Activity | None:
+        """What a step that has not ended is doing."""
+        if step.ended_s is not None:
+            return None
+        if step.status == "asking":
+            return "waits for you"
+        if step.verb == "call":
+            return "calls a tool"
+        if step.verb != "gen":
+            return "runs"
+        text = self.texts.get(step.path)
+        return "writing" if text is not None and text.num_tokens else "reading the prompt"
+
+    def tokens_per_s(self, window_s: int = 3) -> float:
+        """Tokens a second over the last whole seconds; 0 once the run is over."""
+        if self.is_over:
+            return 0.0
+        counts = self.tokens.last(window_s, self.time_s)
+        return sum(counts) / window_s

@@ -1,0 +1,39 @@
+"""Texts of models on a terminal: any text, any width."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from flowforge.view.printable import first_cells, folded, last_cells, printable
+
+texts = st.text(
+    st.characters()
+    | st.sampled_from("\x1b\x9b\x07\r\n\t 漢字👩\u200d💻é\u0301\u202e\u2028❤\ufe0f"),
+    max_size=80,
+)
+
+
+@given(texts)
+def test_nothing_controls_the_terminal(text: str) -> None:
+    shown = printable(text)
+
+    assert all(char.isprintable() or char in "\n\u200c\u200d" for char in shown)
+    assert text.count("\n") == shown.count("\n")
+
+
+@given(texts, st.integers(2, 60))
+def test_folded_lines_fit_and_lose_only_spaces(text: str, width: int) -> None:
+    shown = printable(text)
+    lines = [*folded(shown, width)]
+
+    assert all(cell_len(line) <= width for line in lines)
+    assert shown.replace(" ", "").replace("\n", "") == "".join(lines).replace(" ", "")
+
+
+@given(texts, st.integers(0, 60))
+def test_ends_and_beginnings_fit_on_a_line(text: str, width: int) -> None:
+    assert cell_len(last_cells(text, width)) <= width
+    assert cell_len(first_cells(text, width)) <= width
+    assert "\n" not in last_cells(text, width) + first_cells(text, width)
