@@ -86,7 +86,7 @@ def _usage(told: Any) -> Usage | None:
 
 
 def _accounting(told: Any) -> Accounting:
-    models = tuple(ModelAccounting(**one) for one in told.get("models", ()))
+    models: Any = tuple(ModelAccounting(**one) for one in told.get("models", ()))
     return Accounting(**{**told, "models": models})
 
 

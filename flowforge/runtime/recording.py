@@ -31,6 +31,7 @@ from flowforge.runtime.commands import (
     Stopped,
     Succeeded,
     TimerFired,
+    ToolResults,
 )
 from flowforge.runtime.event_json import fact_as_json, kind_of
 from flowforge.runtime.failures import failure_event
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from flowforge.journal.records import Entry, WorkKind, WorkRow
     from flowforge.journal.writer import JournalWriter
     from flowforge.language.program import JsonValue
-    from flowforge.runtime.commands import Command, Outcome, Report
+    from flowforge.runtime.commands import Command, Outcome, Report, Turn
     from flowforge.runtime.events import Event
 
 PARTIAL_INTERVAL_S = 0.5
@@ -192,13 +193,13 @@ def request_of(command: StartGeneration | StartCall | StartQuestion) -> JsonValu
             asked["sampling"] = _chosen(request.sampling, frozenset())
             told = {"continues": continues, "system": system, "said": said, "model": command.model}
             return _plain({**told, "request": asked})
-        case StartCall(_, tool, arguments):
+        case StartCall(_, tool, arguments, member):
             call: dict[str, object] = {
                 "tool": tool.name,
                 "effect": tool.effect,
                 "arguments": arguments,
             }
-            return _plain(call)
+            return _plain(call if member is None else {**call, "member": member})
         case StartQuestion(_, prompt, choices, show):
             return _plain({"prompt": prompt, "choices": choices, "show": show})
 
@@ -239,8 +240,9 @@ def answer_of(row: WorkRow) -> GenerationDone:
         usage=Usage(**result["usage"]),
         output_ids=row.tokens,
         num_written=result["num_written"],
-        calls=_calls(result["calls"]),
-        cuts_call=result["cuts_call"],
+        calls=_calls(result.get("calls", [])),
+        cuts_call=result.get("cuts_call", False),
+        mean_logprob=result.get("mean_logprob"),
     )
 
 
@@ -252,8 +254,10 @@ def _calls(told: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(**call) for call in told)
 
 
-def said_from_json(told: Mapping[str, Any]) -> Said:
+def said_from_json(told: Mapping[str, Any]) -> Turn:
     """A turn of a request again."""
+    if "results" in told:
+        return ToolResults(tuple(told["results"]))
     values: Any = tuple((start, end) for start, end in told.get("values", ()))
     return Said(**{**told, "values": values})
 
@@ -302,6 +306,7 @@ def _answer_as_json(done: GenerationDone) -> JsonValue:
         "num_written": done.num_written,
         "calls": [asdict(call) for call in done.calls],
         "cuts_call": done.cuts_call,
+        "mean_logprob": done.mean_logprob,
     }
 
 

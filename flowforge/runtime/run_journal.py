@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from flowforge.backends.protocol import GenerationDone, ToolOffer
     from flowforge.journal.records import Entry, RunBegun, RunRow, WorkRow
     from flowforge.journal.writer import JournalWriter
-    from flowforge.runtime.commands import Said, StartCall, StartGeneration
+    from flowforge.runtime.commands import StartCall, StartGeneration, Turn
     from flowforge.runtime.events import Fact
     from flowforge.runtime.replaying import Replayed
     from flowforge.runtime.state import RunState
@@ -58,7 +58,7 @@ class PastTurn:
     continues: str | None
     system: str | None
     model: str | None
-    said: tuple[Said, ...]
+    said: tuple[Turn, ...]
     prefill: str
     offer: ToolOffer | None
     done: GenerationDone
