@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MAX_TRIES = 40
 _MORE_ROUNDS = 3
+# So many, and the shortest way to the end is taken.
+_MANY_TOKENS = 30
 _PLAIN = (range(ord("a"), ord("z") + 1), range(ord("0"), ord("9") + 1), range(0x20, 0x7F))
 
 
@@ -53,6 +55,8 @@ class Sampler:
         stack = [(rules.start, 0)]
         while stack:
             symbol, depth = stack.pop()
+            if len(tokens) > _MANY_TOKENS:
+                depth = self._depth
             if symbol in rules.terminals:
                 tokens.append(self._text(symbol))
             else:
