@@ -7,12 +7,9 @@ so frames are whole and nothing flickers; the height stays within the terminal's
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -24,22 +21,25 @@ from flowforge.runtime.events import (
     StepFinished,
     StepRetried,
     StepSkipped,
-    StepStarted,
-    StepText,
 )
 from flowforge.view.event_lines import step_line
+from flowforge.view.printable import first_cells, folded, last_cells, one_line, printable
+from flowforge.view.run_view import RunView
+from flowforge.view.texts import clock_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
     from types import TracebackType
     from typing import Self
 
     from rich.console import RenderableType
 
-    from flowforge.runtime.events import Event
+    from flowforge.runtime.events import Event, Fact
+    from flowforge.runtime.picture import StepPicture
 
 _TAIL_CHARS = 4000
 _NUM_TEXT_LINES = 6
+_ENDS = (StepFinished, StepFailed, StepCancelled, StepRetried, StepCaught, StepSkipped)
 
 
 def terminal_console() -> Console | None:
@@ -48,32 +48,13 @@ def terminal_console() -> Console | None:
     return None if console.is_dumb_terminal or not console.is_terminal else console
 
 
-@dataclass(slots=True)
-class _Row:
-    path: str
-    num_tokens: int = 0
-    first_s: float | None = None
-    tail: str = ""
-
-    def take(self, text: StepText, now_s: float) -> None:
-        if self.first_s is None:
-            self.first_s = now_s
-        self.num_tokens += text.num_tokens
-        self.tail = (self.tail + text.text)[-_TAIL_CHARS:]
-
-    def rate(self, now_s: float) -> str:
-        if self.first_s is None or self.num_tokens < 2 or now_s <= self.first_s:
-            return ""
-        return f"{(self.num_tokens - 1) / (now_s - self.first_s):.1f} tok/s"
-
-
 class LiveProgress:
-    """Owns the terminal's last lines while it is entered. clock: seconds, as the run's."""
+    """Owns the terminal's last lines while it is entered."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._clock = clock
-        self._rows: dict[str, _Row] = {}
+        self._view = RunView()
+        self._is_left = False
         self._is_suspended = False
         self._live = Live(
             console=console,
@@ -95,34 +76,22 @@ class LiveProgress:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._rows.clear()
+        self._is_left = True
         self._live.update(Text(""), refresh=True)
         self._live.stop()
 
     def show(self, event: Event) -> None:
         """Count a text, or let a line about a step's end scroll up."""
-        match event.fact:
-            case StepStarted(path, verb):
-                if verb == "gen":
-                    self._rows[path] = _Row(path)
-            case StepText(path):
-                self._rows.setdefault(path, _Row(path)).take(event.fact, self._clock())
-            case (
-                StepFinished(path)
-                | StepFailed(path)
-                | StepCancelled(path)
-                | StepRetried(path)
-                | StepCaught(path)
-                | StepSkipped(path)
-            ):
-                self._rows.pop(path, None)
-                self._console.print(_ended(event))
-            case _:
-                pass
+        self._view.take(event)
+        fact = event.fact
+        if isinstance(fact, _ENDS):
+            self._console.print(_ended(fact))
+        if isinstance(fact, StepFailed) and fact.help is not None:
+            self._console.print(Text(f"  help: {one_line(fact.help)}"))
 
     def refresh(self) -> None:
         """Draw the running steps, unless a question has the terminal."""
-        if self._is_suspended:
+        if self._is_suspended or self._is_left:
             return
         self._live.update(self.render(), refresh=True)
 
@@ -143,37 +112,65 @@ class LiveProgress:
         self._console.print(Text(line))
 
     def render(self) -> RenderableType:
-        """The running steps, within the height and width of the terminal."""
+        """The running steps and a line about the run, within the height and width."""
         width, height = self._console.size
-        rows = list(self._rows.values())
-        num_shown = max(1, min(len(rows), height - 3))
-        lines = [self._row_line(row, width, with_tail=len(rows) > 1) for row in rows[:num_shown]]
-        if len(rows) > num_shown:
-            lines.append(Text(f"… and {len(rows) - num_shown} more", style="dim"))
-        if len(rows) == 1:
-            num_lines = max(1, min(_NUM_TEXT_LINES, height - 3))
-            lines += [
-                Text("  " + line, style="dim", no_wrap=True)
-                for line in _last_lines(rows[0].tail, width - 3, num_lines)
-            ]
+        steps = self._running()
+        if not steps:
+            return Group()
+        room = max(1, height - 4)
+        num_shown = min(len(steps), room)
+        lines = [self._row(step, width, with_tail=len(steps) > 1) for step in steps[:num_shown]]
+        if len(steps) > num_shown:
+            lines.append(Text(f"… and {len(steps) - num_shown} more", style="dim"))
+        if len(steps) == 1:
+            lines += self._last_lines(steps[0], width - 3, max(1, min(_NUM_TEXT_LINES, room - 1)))
+        if height > 6:
+            lines.append(self._status_line(width))
         return Group(*lines)
 
-    def _row_line(self, row: _Row, width: int, *, with_tail: bool) -> Text:
+    def _running(self) -> list[StepPicture]:
+        return [
+            step
+            for step in self._view.picture.steps.values()
+            if step.ended_s is None and (step.verb == "gen" or step.status == "asking")
+        ]
+
+    def _row(self, step: StepPicture, width: int, *, with_tail: bool) -> Text:
         line = Text(no_wrap=True, overflow="crop")
-        line.append(row.path, style="bold cyan")
-        if row.num_tokens:
-            line.append(f"  {row.num_tokens:>5,} tok  {row.rate(self._clock()):>11}")
-        else:
-            line.append("  reading the prompt", style="dim")
+        line.append(step.path, style="bold cyan")
+        text = self._view.texts.get(step.path)
+        if step.status == "asking" or text is None or not text.num_tokens:
+            line.append(f"  {self._view.activity_of(step)}", style="dim")
+            return line
+        rate = "" if text.rate is None else f"{text.rate:.1f} tok/s"
+        line.append(f"  {text.num_tokens:>5,} tok  {rate:>11}")
         room = width - line.cell_len - 3
-        if with_tail and row.tail and room > 10:
-            line.append("  " + _last_cells(row.tail, room), style="dim")
+        if with_tail and room > 10:
+            tail = last_cells(text.since(text.end - _TAIL_CHARS), room)
+            line.append("  " + tail, style="dim")
         return line
 
+    def _last_lines(self, step: StepPicture, width: int, num_lines: int) -> list[Text]:
+        text = self._view.texts.get(step.path)
+        if text is None:
+            return []
+        tail = printable(text.since(text.end - _TAIL_CHARS))
+        shown = [*folded(tail, width)][-num_lines:]
+        return [Text("  " + line, style="dim", no_wrap=True) for line in shown]
 
-def _ended(event: Event) -> Text:
-    line = step_line(event.fact) or ""
-    match event.fact:
+    def _status_line(self, width: int) -> Text:
+        view = self._view
+        parts = [f"{view.num_ended} of {len(view.picture.steps)} steps", clock_text(view.time_s)]
+        if view.tokens_per_s() >= 0.5:
+            parts.insert(1, f"{view.tokens_per_s():.0f} tok/s")
+        if view.questions:
+            parts.append(f"{len(view.questions)} waiting for an answer")
+        return Text("  " + first_cells(" · ".join(parts), width - 2), style="dim", no_wrap=True)
+
+
+def _ended(fact: Fact) -> Text:
+    line = one_line(step_line(fact) or "")
+    match fact:
         case StepFailed():
             return Text(f"✗ {line}", style="red")
         case StepCancelled() | StepSkipped() | StepRetried() | StepCaught():
@@ -181,35 +178,6 @@ def _ended(event: Event) -> Text:
         case _:
             path, _, rest = line.partition(": ")
             return Text.assemble(("✓ ", "green"), (path, "bold"), f": {rest}")
-
-
-def _last_cells(text: str, width: int) -> str:
-    """The end of a text on one line, at most `width` terminal cells wide."""
-    flat = " ".join(_printable(text).split())[-width:]
-    while cell_len(flat) > width:
-        flat = flat[1:]
-    return flat
-
-
-def _last_lines(text: str, width: int, num_lines: int) -> list[str]:
-    """The last lines of a text, folded at `width` terminal cells."""
-    folded: list[str] = []
-    for line in _printable(text).split("\n"):
-        rest = line
-        while cell_len(rest) > width:
-            piece = rest[:width]
-            while cell_len(piece) > width:
-                piece = piece[:-1]
-            cut = piece.rfind(" ") + 1 or len(piece)
-            folded.append(rest[:cut].rstrip())
-            rest = rest[cut:]
-        folded.append(rest)
-    return folded[-num_lines:]
-
-
-def _printable(text: str) -> str:
-    """Model text must not move the cursor or colour the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
 def show_cursor() -> None:

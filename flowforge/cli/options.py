@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Command = TypeVar("Command", bound="Callable[..., object]")
+
+Display = Literal["auto", "live", "plain", "log", "json", "none"]
+"""How a run is shown while it goes on; see `flowforge run --help`."""
 
 # Whether a file can be read is told by what reads it, with a code and a help line.
 PATH = click.Path(path_type=Path)
@@ -46,3 +51,45 @@ _inputs_file = click.option(
 def inputs(command: Command) -> Command:
     """The options that give a workflow's inputs, as `inputs` and `inputs_file`."""
     return _one_input(_inputs_file(command))
+
+
+_display = click.option(
+    "--display",
+    type=click.Choice(get_args(Display)),
+    default="auto",
+    envvar="FLOWFORGE_DISPLAY",
+    show_envvar=True,
+    help="How the run is shown: live (redrawn lines), plain (one line per start and end; for "
+    "screen readers too), log (the same with times), json or none. Without it "
+    "live in a terminal, else plain.",
+)
+_json_events = click.option(
+    "--json", "as_json", is_flag=True, help="Print every event as a JSON line on stdout."
+)
+_quiet = click.option(
+    "--quiet", "-q", "is_quiet", is_flag=True, help="No progress and no accounting."
+)
+
+
+def display(command: Command) -> Command:
+    """The options that say how a run is shown, as `display`, `as_json` and `is_quiet`.
+
+    The short forms --json and --quiet are --display json and none.
+    """
+
+    @functools.wraps(command)
+    def with_display(*args: Any, **kwargs: Any) -> object:
+        chosen = cast("Display", kwargs["display"])
+        short = "json" if kwargs["as_json"] else "none" if kwargs["is_quiet"] else None
+        if short is not None:
+            source = click.get_current_context().get_parameter_source("display")
+            if chosen != short and source is ParameterSource.COMMANDLINE:
+                flag = "--json" if short == "json" else "--quiet"
+                raise click.UsageError(f"{flag} and --display {chosen} exclude each other")
+            chosen = cast("Display", short)
+        kwargs["display"] = chosen
+        kwargs["as_json"] = chosen == "json"
+        kwargs["is_quiet"] = kwargs["is_quiet"] or chosen == "none"
+        return command(*args, **kwargs)
+
+    return cast("Command", _display(_json_events(_quiet(with_display))))

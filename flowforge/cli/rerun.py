@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 @click.option("--from", "step", required=True, metavar="STEP", help="The first step to run again.")
 @click.option("--seed", type=int, metavar="N", help="For what is run again; else the run's own.")
 @journal_option
-@click.option("--json", "as_json", is_flag=True, help="Print every event as a JSON line on stdout.")
-@click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress and no accounting.")
+@options.display
 @options.traceback
 @guarded
 def rerun(
@@ -33,6 +32,7 @@ def rerun(
     step: str,
     seed: int | None,
     journal_path: Path | None,
+    display: options.Display,
     as_json: bool,
     is_quiet: bool,
     traceback: bool,
@@ -53,7 +53,7 @@ def rerun(
         journal = stack.enter_context(open_journal(journal_path))
         row = journal.run(run_id)
         begun = row.begun if seed is None else replace(row.begun, seed=seed)
-        session = options_of(row, answers={}, as_json=as_json, is_quiet=is_quiet)
+        session = options_of(row, answers={}, display=display)
         launch = launch_of(begun, as_json=as_json)
         if launch is None:
             return ExitCode.WORKFLOW

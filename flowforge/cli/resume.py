@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     type=click.Choice(["ask", "retry", "fail"]),
     help="What to do about calls that may have done their work, whatever their tools say.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print every event as a JSON line on stdout.")
-@click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress and no accounting.")
+@options.display
 @options.traceback
 @guarded
 def resume(
@@ -43,6 +42,7 @@ def resume(
     journal_path: Path | None,
     answers_file: Path | None,
     on_uncertain: OnUncertain | None,
+    display: options.Display,
     as_json: bool,
     is_quiet: bool,
     traceback: bool,
@@ -64,7 +64,7 @@ def resume(
         journal = stack.enter_context(open_journal(journal_path))
         journal.require_sound()
         row = journal.run(run_id or newest_unfinished(journal))
-        session = options_of(row, answers=answers, as_json=as_json, is_quiet=is_quiet)
+        session = options_of(row, answers=answers, display=display)
         launch = launch_of(row.begun, as_json=as_json)
         if launch is None:
             return ExitCode.WORKFLOW

@@ -68,8 +68,7 @@ _AT_LEAST_ONE = click.IntRange(min=1)
     metavar="N",
     help="An exact number of KV pages, instead of --kv-memory.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print every event as a JSON line on stdout.")
-@click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress and no accounting.")
+@options.display
 @journal_option
 @click.option("--no-journal", is_flag=True, help="Leave nothing that could be resumed or shown.")
 @options.traceback
@@ -87,6 +86,7 @@ def run(
     context_len: int | None,
     kv_memory: int | None,
     num_pages: int | None,
+    display: options.Display,
     as_json: bool,
     is_quiet: bool,
     journal_path: Path | None,
@@ -130,9 +130,7 @@ def run(
 
     from flowforge.cli.session import Session, SessionOptions
 
-    session = SessionOptions(
-        backend, model, answers, as_json=as_json, is_quiet=is_quiet, engine=engine
-    )
+    session = SessionOptions(backend, model, answers, display, engine)
     if no_journal or not launch.is_durable:
         return Session(launch, session).run()
     with open_journal(journal_path) as journal:

@@ -16,7 +16,7 @@ from flowforge.cli.backends import open_backend
 from flowforge.cli.download import DownloadProgress
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import print_json_line, report_run_failure
-from flowforge.cli.progress import NoProgress, Progress, choose_progress
+from flowforge.cli.progress import Progress, choose_progress
 from flowforge.runtime.event_json import event_as_json
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
 from flowforge.runtime.run import RunFailedError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import date
 
+    from flowforge.cli.options import Display
     from flowforge.cli.workflows import Launch
     from flowforge.engine.config import EngineConfig
     from flowforge.runtime.events import Event, Fact
@@ -45,10 +46,19 @@ class SessionOptions:
     backend: str
     model: str | None
     answers: Mapping[str, str]
-    as_json: bool
-    is_quiet: bool
+    display: Display = "auto"
     engine: EngineConfig | None = None
     today: date | None = None
+
+    @property
+    def as_json(self) -> bool:
+        """Whether stdout has events instead of the result."""
+        return self.display == "json"
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is said but the result and what went wrong."""
+        return self.display == "none"
 
 
 class Session:
@@ -65,9 +75,7 @@ class Session:
         self._enter_journal = enter_journal
         self._run_id: str | None = None
         self._options = options
-        self._progress: Progress = (
-            NoProgress() if options.as_json else choose_progress(is_quiet=options.is_quiet)
-        )
+        self._progress: Progress = choose_progress(options.display)
         self._run: RunHandle[object] | None = None
         self._signal_code: ExitCode | None = None
 

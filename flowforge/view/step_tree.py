@@ -151,7 +151,7 @@ def _rows_of(
     is_open = node.path in opened or (
         node.path not in closed and (len(parts) <= MAX_BRANCHES_SHOWN or is_filtered)
     )
-    counts = None if is_open else Counter(_status(part) for part in parts)
+    counts = None if is_open else Counter[str](_status(part) for part in parts)
     yield TreeRow(node.path, node.label, depth, _status(node), node.step, counts, is_open)
     if not is_open:
         return

@@ -49,6 +49,13 @@ def tokens_text(num_tokens: int) -> str:
     return f"{num_tokens:,} token{'' if num_tokens == 1 else 's'}"
 
 
+def clock_text(seconds: float) -> str:
+    """'00:42', '1:02:03'."""
+    minutes, rest = divmod(int(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
+
+
 def outputs_text(outputs: Mapping[str, JsonValue]) -> str:
     """A single output as it is, several under their names; ends with a line feed unless empty."""
     if len(outputs) == 1:

@@ -9,24 +9,14 @@ from rich.console import Console
 
 from flowforge.backends.protocol import Usage
 from flowforge.cli.live import LiveProgress
-from flowforge.runtime.events import Event, Fact, StepFinished, StepStarted, StepText
+from flowforge.runtime.events import Event, Fact, StepFailed, StepFinished, StepStarted, StepText
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def view(
-    *facts: Fact, width: int = 80, height: int = 24, clock: Clock | None = None
-) -> tuple[LiveProgress, Console]:
+def view(*facts: Fact, width: int = 80, height: int = 24) -> tuple[LiveProgress, Console]:
     console = Console(
         file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None
     )
-    progress = LiveProgress(console, clock or Clock())
+    progress = LiveProgress(console)
     for seq, fact in enumerate(facts):
         progress.show(Event(seq, 0.0, fact))
     return progress, console
@@ -39,23 +29,22 @@ def lines(progress: LiveProgress, console: Console) -> list[str]:
 
 
 def test_a_running_step_shows_its_tokens_its_rate_and_its_latest_words() -> None:
-    clock = Clock()
-    progress, console = view(StepStarted("a", "gen"), StepStarted("b", "gen"), clock=clock)
+    progress, console = view(StepStarted("a", "gen"), StepStarted("b", "gen"))
     progress.show(Event(2, 0.0, StepText("a", "the ", 1)))
-    clock.now_s = 2.0
     progress.show(Event(3, 2.0, StepText("a", "latest words", 4)))
 
     shown = lines(progress, console)
 
     assert "a      5 tok    2.0 tok/s  the latest words" == shown[0]
     assert "b  reading the prompt" == shown[1]
+    assert "  0 of 2 steps · 00:02" == shown[2]
 
 
 def test_a_step_alone_streams_its_last_lines() -> None:
     text = "\n".join(f"line {idx}" for idx in range(20))
     progress, console = view(StepStarted("a", "gen"), StepText("a", text, 40))
 
-    assert [f"  line {idx}" for idx in range(14, 20)] == lines(progress, console)[1:]
+    assert [f"  line {idx}" for idx in range(14, 20)] == lines(progress, console)[1:-1]
 
 
 def test_a_finished_step_becomes_a_line_of_its_own() -> None:
@@ -67,6 +56,13 @@ def test_a_finished_step_becomes_a_line_of_its_own() -> None:
     assert isinstance(console.file, io.StringIO)
     assert "✓ a: done, 3 tokens, 2.0 tok/s\n" == console.file.getvalue()
     assert [""] == lines(progress, console)
+
+
+def test_a_failed_step_brings_its_help_line() -> None:
+    _, console = view(StepStarted("a", "gen"), StepFailed("a", "WF1", "no\x1b[2J", "do this"))
+
+    assert isinstance(console.file, io.StringIO)
+    assert "✗ a: failed, no␛[2J [WF1]\n  help: do this\n" == console.file.getvalue()
 
 
 def test_model_text_cannot_move_the_cursor() -> None:
@@ -81,7 +77,7 @@ def test_more_branches_than_lines_are_counted() -> None:
     shown = lines(progress, console)
 
     assert 22 == len(shown)
-    assert "… and 29 more" == shown[-1]
+    assert "… and 30 more" == shown[-2]
 
 
 @given(
