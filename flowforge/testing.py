@@ -20,9 +20,10 @@ from flowforge.runtime.people import PreparedAnswers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flowforge.language.program import JsonValue
     from flowforge.runtime.people import Asker
 
-__all__ = ["InTurn", "VirtualClock", "in_turn", "people", "script"]
+__all__ = ["InTurn", "VirtualClock", "calls", "in_turn", "people", "script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,18 @@ def script(answers: Mapping[str, Scripted]) -> ScriptBackend:
     A step without an answer fails with WorkflowError WF521.
     """
     return ScriptBackend({path: _answers_of(answer) for path, answer in answers.items()})
+
+
+def calls(*named: tuple[str, Mapping[str, JsonValue]], text: str = "") -> ScriptedAnswer:
+    """An answer that calls tools: names and arguments, beside a text if there is one.
+
+    script({"agent": in_turn(calls(("weather", {"city": "Lima"})), "It is warm.")})
+    """
+    # Here and not above: what formats are made of is not needed where nobody calls.
+    from flowforge.grammars.tool_formats import ToolCall
+
+    written = tuple(ToolCall(name, arguments) for name, arguments in named)
+    return ScriptedAnswer(text, calls=written)
 
 
 def people(answers: Mapping[str, str]) -> Asker:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from flowforge.errors import WorkflowError
 from flowforge.flows.answers import answer_type, choice_of, free_text, whole_text
@@ -15,6 +15,7 @@ from flowforge.flows.prompts import render_prompt
 from flowforge.flows.rounds import require_count
 from flowforge.flows.scopes import branch_path, branch_scope
 from flowforge.flows.streams import TextStream, ValueStream
+from flowforge.flows.tool_turns import tool_turns
 from flowforge.flows.votes import vote
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from flowforge.flows.retries import NextTry, Retry
     from flowforge.flows.sampling import SamplingOptions
     from flowforge.flows.scopes import Scope
+    from flowforge.flows.tool_turns import AnyTool, ToolChoiceWord, ToolTurns
     from flowforge.flows.votes import StopWhen
 
 T = TypeVar("T")
@@ -81,6 +83,22 @@ class Chat:
     @overload
     async def gen(
         self,
+        /,
+        *,
+        tools: Sequence[AnyTool],
+        choice: ToolChoiceWord | AnyTool = "auto",
+        rounds: int = 8,
+        parallel: bool | int = True,
+        on_rounds: Literal["answer", "fail"] = "answer",
+        on_tool_error: Literal["tell", "fail"] = "tell",
+        retry: Retry | int = 1,
+        name: str = "gen",
+        **sampling: Unpack[SamplingOptions],
+    ) -> str: ...
+
+    @overload
+    async def gen(
+        self,
         kind: type[T] | TypeAdapter[T],
         /,
         *,
@@ -97,6 +115,12 @@ class Chat:
         *,
         items: int | None = None,
         regex: str | None = None,
+        tools: Sequence[AnyTool] = (),
+        choice: ToolChoiceWord | AnyTool = "auto",
+        rounds: int = 8,
+        parallel: bool | int = True,
+        on_rounds: Literal["answer", "fail"] = "answer",
+        on_tool_error: Literal["tell", "fail"] = "tell",
         retry: Retry | int = 1,
         name: str = "gen",
         **sampling: Unpack[SamplingOptions],
@@ -107,9 +131,24 @@ class Chat:
         JSON of its schema. `str` is text, like no kind at all. items: exact length of a list.
         regex: the whole text matches it. retry: tries in all, or a Retry; each try answers the same
         prompt anew. name: of the step, for its path.
+        tools: functions made by `tool` that the model may call before it answers in free text, in
+        up to `rounds` turns. choice: whether it must call in the first of them, or which. parallel:
+        whether, or how many, calls one turn may hold. on_rounds: what follows the last round,
+        on_tool_error: what a failed call; as in a workflow's `gen`.
         Raises WorkflowError WF501 for an answer that must be whole and was cut off, WF603, WF608,
         ChatBusy.
         """
+        if tools:
+            turns = tool_turns(
+                self._cursor.session,
+                tools,
+                choice=choice,
+                rounds=rounds,
+                parallel=parallel,
+                on_rounds=on_rounds,
+                on_tool_error=on_tool_error,
+            )
+            return await self._call(name, retry, sampling, turns)
         if kind is None or kind is str:
             read = free_text if regex is None else whole_text
             return await self._write(name, retry, sampling, Form(regex=regex), read)
@@ -163,6 +202,20 @@ class Chat:
 
         async def attempt(path: str, following: NextTry | None) -> list[Score]:
             return list(await cursor.score(path, tuple(texts), following))
+
+        return await cursor.tried(name, retry, attempt)
+
+    async def _call(
+        self, name: str, retry: Retry | int, sampling: SamplingOptions, turns: ToolTurns
+    ) -> str:
+        cursor = self._cursor
+        form = Form(offer=turns.first_offer)
+
+        async def attempt(path: str, following: NextTry | None) -> str:
+            async with cursor.attempt(path, sampling, form, following) as turn:
+                done = await turns.run(turn)
+                turn.value = done.text
+            return done.text
 
         return await cursor.tried(name, retry, attempt)
 

@@ -8,7 +8,7 @@ on a fork, which takes the conversation's place when it does.
 from __future__ import annotations
 
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from flowforge.backends.protocol import (
@@ -26,9 +26,9 @@ from flowforge.flows.sampling import sampling_of
 from flowforge.runtime.seeds import derived_seed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 
-    from flowforge.backends.protocol import Conversation
+    from flowforge.backends.protocol import Conversation, ToolOffer
     from flowforge.flows.retries import NextTry, Retry
     from flowforge.flows.sampling import SamplingOptions
     from flowforge.flows.scopes import Scope
@@ -40,11 +40,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What form a turn must have; at most one is not None."""
+    """What form a turn must have, or which tools it may call; at most one is not None."""
 
     schema: Mapping[str, JsonValue] | None = None
     choice: tuple[str, ...] | None = None
     regex: str | None = None
+    offer: ToolOffer | None = None
 
 
 FREE = Form()
@@ -62,6 +63,7 @@ class Turn:
         self._session = session
         self._request = request
         self._done: GenerationDone | None = None
+        self._num_rounds = 0
 
     @property
     def is_whole(self) -> bool:
@@ -84,6 +86,18 @@ class Turn:
                     yield item.text
                 else:
                     self._done = item
+
+    async def follow(self, results: Sequence[JsonValue], offer: ToolOffer) -> GenerationDone:
+        """Give the results of the calls back, and let the model write again."""
+        self.conversation.add_results(results)
+        sampling = self._request.sampling
+        if sampling.seed is not None:
+            self._num_rounds += 1
+            seed = derived_seed(sampling.seed, f"round {self._num_rounds}")
+            sampling = replace(sampling, seed=seed)
+        self._request = replace(self._request, offer=offer, sampling=sampling)
+        self._done = None
+        return await self.write()
 
     async def write(self) -> GenerationDone:
         """Let the model write to its end."""
@@ -249,6 +263,7 @@ class Cursor:
             json_schema=form.schema,
             choice=form.choice,
             regex=form.regex,
+            offer=form.offer,
             label=path,
         )
 

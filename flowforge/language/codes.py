@@ -154,6 +154,8 @@ ROOM_CODES: Mapping[str, str] = {
     "WF530": "a step asks a person, and nobody is there to answer",
     "WF531": "an answer of a person that is none of the choices",
     "WF532": "an answer of a person that is no text",
+    "WF540": "rows of inputs that cannot be read or do not fit the workflow",
+    "WF541": "an output of rows that is damaged or of another batch",
     # Flows in Python.
     "WF601": "a chat is used while its forks are open or it is written to",
     "WF602": "a prompt and the values given for it do not fit each other",
@@ -168,6 +170,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF611": "a stream is asked for its result before its end",
     "WF612": "a function that cannot be a flow",
     "WF613": "a tool is called with arguments that it does not have",
+    "WF614": "tools that a turn of a flow cannot use",
     "WF614": "a flow that cannot be loaded",
     "WF615": "a blocking run inside a running event loop",
     # Runs of a journal.

@@ -92,7 +92,7 @@ class GenRules(VerbRules[Gen]):
                     verb,
                     context,
                     memory,
-                    next_round(verb.tool_use, memory.rounds, done.calls, context),
+                    next_round(verb.tool_use, memory.rounds, done.calls, context.path),
                 )
             return Reaction(memory, (Finish(value, done.finish_reason, done.usage),))
         turn = turns[memory.turn_idx]
@@ -137,7 +137,7 @@ def _call_ended(
 ) -> Reaction:
     assert verb.tool_use is not None
     return _follow(
-        verb, context, memory, call_ended(verb.tool_use, memory.rounds, key, result, context)
+        verb, context, memory, call_ended(verb.tool_use, memory.rounds, key, result, context.path)
     )
 
 
@@ -188,7 +188,9 @@ def _write_next(verb: Gen, context: StepContext, memory: GenMemory, source: Sour
 
 
 def _offer(verb: Gen, memory: GenMemory, context: StepContext) -> ToolOffer | None:
-    return None if verb.tool_use is None else offer_of(verb.tool_use, memory.rounds, context)
+    return (
+        None if verb.tool_use is None else offer_of(verb.tool_use, memory.rounds, context.offered)
+    )
 
 
 def _pick(verb: Gen, context: StepContext, memory: GenMemory) -> Reaction:

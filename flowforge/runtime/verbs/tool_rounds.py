@@ -19,9 +19,10 @@ from flowforge.runtime.verbs.rules import CallKey, Invoke, OpenBranch, Tell
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flowforge.grammars.tool_formats import ToolCall, ToolChoice
+    from flowforge.errors import Location
+    from flowforge.grammars.tool_formats import ToolCall, ToolChoice, ToolDefinition
     from flowforge.language.program import JsonValue, ToolSpec, ToolUse
-    from flowforge.runtime.verbs.rules import Action, StepContext
+    from flowforge.runtime.verbs.rules import Action
 
 _MAX_ERROR_CHARS = 2_000
 
@@ -50,25 +51,30 @@ class Rounds:
         return tuple(self.results[self.first + idx] for idx in range(len(self.calls)))
 
 
-def offer_of(use: ToolUse, rounds: Rounds, context: StepContext) -> ToolOffer:
-    """What the model may call in its next turn. Raises WorkflowError WF424."""
-    tools = tuple(one for spec in use.tools for one in context.offered.get(spec.location, ()))
+def offer_of(
+    use: ToolUse, rounds: Rounds, offered: Mapping[Location, tuple[ToolDefinition, ...]]
+) -> ToolOffer:
+    """What the model may call in its next turn."""
+    tools = tuple(one for spec in use.tools for one in offered.get(spec.location, ()))
     return ToolOffer(tools, _choice(use, rounds), use.max_calls)
 
 
 def next_round(
-    use: ToolUse, rounds: Rounds, calls: tuple[ToolCall, ...], context: StepContext
+    use: ToolUse, rounds: Rounds, calls: tuple[ToolCall, ...], path: str
 ) -> tuple[Rounds, tuple[Action, ...]]:
-    """Begin with the calls that the model has written. Raises WorkflowError WF424."""
+    """Begin with the calls that the model has written. path: of the step's try.
+
+    Raises WorkflowError WF424.
+    """
     if rounds.num_rounds == use.rounds:
         raise WorkflowError(
             "WF424",
-            f"step {context.path!r} called tools in {use.rounds} turns and wants to again",
+            f"step {path!r} called tools in {use.rounds} turns and wants to again",
             help="raise 'rounds', or let it answer with what it has: on_rounds: answer",
         )
     first = rounds.first + len(rounds.calls)
     begun = Rounds(rounds.num_rounds + 1, calls, first)
-    return _go_on(use, begun, context, started=0)
+    return _go_on(use, begun, path, started=0)
 
 
 def call_ended(
@@ -76,7 +82,7 @@ def call_ended(
     rounds: Rounds,
     key: CallKey,
     result: JsonValue | FlowForgeError,
-    context: StepContext,
+    path: str,
 ) -> tuple[Rounds, tuple[Action, ...]]:
     """Take what a call came to; begin the next one where they run one after another.
 
@@ -90,10 +96,10 @@ def call_ended(
         result = {"error": result.message[:_MAX_ERROR_CHARS]}
     told = bounded(result, spec.max_result_chars)
     taken = replace(rounds, results={**rounds.results, key.idx: told})
-    fact = Tell(ToolReturned(call_path(context.path, key), key.name, told, is_error))
+    fact = Tell(ToolReturned(call_path(path, key), key.name, told, is_error))
     if not _is_serial(use, rounds):
         return taken, (fact,)
-    taken, actions = _go_on(use, taken, context, started=len(taken.results))
+    taken, actions = _go_on(use, taken, path, started=len(taken.results))
     return taken, (fact, *actions)
 
 
@@ -132,7 +138,7 @@ def _is_serial(use: ToolUse, rounds: Rounds) -> bool:
 
 
 def _go_on(
-    use: ToolUse, rounds: Rounds, context: StepContext, *, started: int
+    use: ToolUse, rounds: Rounds, path: str, *, started: int
 ) -> tuple[Rounds, tuple[Action, ...]]:
     """Begin the next call, or all where they run side by side; some fail before they begin."""
     actions: list[Action] = []
@@ -140,13 +146,11 @@ def _go_on(
     for idx in range(started, min(last, len(rounds.calls))):
         call = rounds.calls[idx]
         key = CallKey(rounds.first + idx, call.name)
-        actions.append(
-            Tell(ToolCalled(call_path(context.path, key), call.name, dict(call.arguments)))
-        )
+        actions.append(Tell(ToolCalled(call_path(path, key), call.name, dict(call.arguments))))
         try:
             actions.append(_start(call, key, use))
         except FlowForgeError as error:
-            rounds, more = call_ended(use, rounds, key, error, context)
+            rounds, more = call_ended(use, rounds, key, error, path)
             actions += more
     return rounds, tuple(actions)
 
