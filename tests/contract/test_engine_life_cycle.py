@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 from history_model import history_core, right_output
-from random_models import random_model
+from random_models import tiny_llama
 
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.core import EngineCore
@@ -48,17 +48,7 @@ VOCAB_SIZE = 120
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("model")
-    random_model(
-        "Llama",
-        vocab_size=VOCAB_SIZE,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=128,
-        pad_token_id=0,
-    ).save_pretrained(directory)
+    tiny_llama().save_pretrained(directory)
     return directory
 
 

@@ -7,6 +7,9 @@ from typing import Any
 import torch
 import transformers
 
+# transformers brings models in when they are first named: seconds, which would count as a test's.
+import transformers.models.llama.modeling_llama
+
 
 def random_model(family: str, **settings: Any) -> Any:
     """A model whose attention is written out: fused implementations have no score caps."""
@@ -21,3 +24,19 @@ def random_model(family: str, **settings: Any) -> Any:
             if name.endswith("bias") or "norm" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
     return model
+
+
+def tiny_llama(**settings: Any) -> Any:
+    """Two layers over 120 ids: for tests of the engine, which need some model."""
+    shape: dict[str, Any] = {
+        "vocab_size": 120,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 128,
+        "pad_token_id": 0,
+        "initializer_range": 0.2,
+    }
+    return random_model("Llama", **(shape | settings))

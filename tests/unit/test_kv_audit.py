@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from random_models import random_model
+from random_models import tiny_llama
 
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.kv.audit import KvAudit
@@ -36,18 +36,7 @@ OTHER = [5, 6, 7, 8, 9, 99, 98, 97, 96, 95]
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("model")
-    random_model(
-        "Llama",
-        vocab_size=120,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=128,
-        pad_token_id=0,
-        initializer_range=0.2,
-    ).save_pretrained(directory)
+    tiny_llama().save_pretrained(directory)
     return directory
 
 

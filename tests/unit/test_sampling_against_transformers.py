@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from random_models import random_model
+from random_models import tiny_llama
 from transformers import (
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
@@ -118,19 +118,7 @@ def test_a_branch_out_of_range_is_refused(branch: int) -> None:
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    return random_model(
-        "Llama",
-        vocab_size=VOCAB_SIZE,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=128,
-        pad_token_id=0,
-        eos_token_id=1,
-        initializer_range=0.3,
-    )
+    return tiny_llama(eos_token_id=1, initializer_range=0.3)
 
 
 @pytest.fixture(scope="module")
