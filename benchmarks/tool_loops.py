@@ -21,14 +21,14 @@ from flowforge.backends.engine import open_engine_backend
 from flowforge.backends.protocol import GenerateRequest, GenerationDone, Sampling, ToolOffer
 from flowforge.errors import InternalError
 from flowforge.grammars.schema_dialect import make_validator
-from flowforge.grammars.tool_formats import TOOL_FORMATS, ToolDefinition
+from flowforge.grammars.tool_formats import TOOL_FORMATS, ToolCall, ToolDefinition, write_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from flowforge.backends.engine import EngineBackend, EngineConversation
     from flowforge.backends.protocol import JsonValue
-    from flowforge.grammars.tool_formats import ToolCall, ToolChoice
+    from flowforge.grammars.tool_formats import ToolChoice
 
 TOOLS = (
     ToolDefinition(
@@ -90,9 +90,11 @@ QUESTIONS = (
     "Is it warmer in Rome or in Oslo?",
     "Add 3, 5 and 8, then tell me the weather in Lima.",
 )
-SIDE_BY_SIDE = 50
+SIDE_BY_SIDE = 100
 CHOICES: tuple[ToolChoice, ...] = ("required", "auto")
-MAX_TOKENS: dict[ToolChoice, int] = {"required": 64, "auto": 24}
+# Beside what the marks of one call take, which differs much between formats.
+MAX_TOKENS: dict[ToolChoice, int] = {"required": 40, "auto": 12}
+EXAMPLE = ToolCall("add", {"numbers": [1]})
 
 
 async def run_format(name: str, num_runs: int, seed: int) -> Counter[str]:
@@ -113,12 +115,15 @@ async def run_format(name: str, num_runs: int, seed: int) -> Counter[str]:
 
 async def run_once(backend: EngineBackend, idx: int, seed: int, counts: Counter[str]) -> None:
     """One loop of two turns that may call."""
+    example = write_calls([EXAMPLE], TOOLS, backend.speech.format)
+    num_marks = len(backend.tokenizer.encode(example))
     conversation = await backend.open(system="You use tools.")
     try:
         conversation.add_user(QUESTIONS[idx % len(QUESTIONS)])
         for choice in CHOICES:
             offer = ToolOffer(TOOLS, choice, 2)
-            sampling = Sampling(max_tokens=MAX_TOKENS[choice], temperature=1.0, seed=seed)
+            most = MAX_TOKENS[choice] + num_marks
+            sampling = Sampling(max_tokens=most, temperature=1.0, seed=seed)
             try:
                 done = await answer(conversation, GenerateRequest(sampling, offer=offer))
             except InternalError:

@@ -63,10 +63,12 @@ class AnswerReader:
 
     def finish(self) -> str:
         """No more tokens come; what was held back of the text."""
-        rest = self._take(self._detokenizer.finish())
+        rest = self._detokenizer.finish()
         if self._parser is None:
-            return rest
-        return rest + self._keep(_content_of(self._parser.finish()))
+            return self._keep(rest)
+        # Half a character, where the answer was cut in its middle, is no mark and no text.
+        whole = self._take(rest.removesuffix("\ufffd"))
+        return whole + self._keep(_content_of(self._parser.finish()))
 
     def _take(self, text: str) -> str:
         if self._parser is None:
