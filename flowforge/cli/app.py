@@ -10,6 +10,7 @@ import click
 COMMANDS = {
     "run": "flowforge.cli.run:run",
     "resume": "flowforge.cli.resume:resume",
+    "map": "flowforge.cli.map:map_",
     "rerun": "flowforge.cli.rerun:rerun",
     "runs": "flowforge.cli.runs:runs",
     "show": "flowforge.cli.show:show",

@@ -12,10 +12,11 @@ import click
 from flowforge.errors import WorkflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from flowforge.cli.session import SessionOptions
     from flowforge.cli.workflows import Launch
+    from flowforge.engine.config import EngineConfig
     from flowforge.journal.journal import Journal
     from flowforge.journal.records import RunBegun, RunRow, RunSummary
     from flowforge.language.program import JsonValue
@@ -49,22 +50,31 @@ def begun_run(launch: Launch, options: SessionOptions, created_at: float) -> Run
     """A run as it goes into the journal, with all that `resume` needs."""
     from flowforge.journal.records import RunBegun
 
-    kept: dict[str, JsonValue] = {
-        "backend": _absolute_backend(options.backend),
-        "model": options.model,
-        "answers": dict(options.answers),
-        "engine": None if options.engine is None else asdict(options.engine),
-        "today": date.today().isoformat(),
-    }
     return RunBegun(
         launch.workflow,
         launch.target,
         launch.inputs,
         launch.seed,
         launch.definitions,
-        kept,
+        kept_options(options.backend, options.model, options.answers, options.engine),
         created_at,
     )
+
+
+def kept_options(
+    backend: str,
+    model: str | None,
+    answers: Mapping[str, str],
+    engine: EngineConfig | None = None,
+) -> dict[str, JsonValue]:
+    """What a run must be gone on with."""
+    return {
+        "backend": _absolute_backend(backend),
+        "model": model,
+        "answers": dict(answers),
+        "engine": None if engine is None else asdict(engine),
+        "today": date.today().isoformat(),
+    }
 
 
 def options_of(row: RunRow, **changed: Any) -> SessionOptions:

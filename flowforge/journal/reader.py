@@ -81,6 +81,11 @@ class JournalReader:
             None if outcome is None else self._decoded(outcome),
         )
 
+    def find_run(self, run_id: str) -> RunRow | None:
+        """The run of exactly this name, if there is one."""
+        found = self._query("SELECT 1 FROM runs WHERE run_id = ?", (run_id,))
+        return self.run(run_id) if found else None
+
     def works(self, run_id: str) -> list[WorkRow]:
         """All works of a run, in order of their starts."""
         query = (

@@ -1,0 +1,276 @@
+"""Many runs of one workflow through one backend: rows of inputs in, rows of results out, in order.
+
+Every row is a run of the journal, under a name that follows from the batch. So a batch that was cut
+is gone on with by the same command: rows that are done are taken from the journal, rows that were
+cut are resumed, and the output is what it would have been.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+
+from flowforge.errors import FlowForgeError, WorkflowError
+from flowforge.journal.contents import digest_of
+from flowforge.journal.records import RunBegun
+from flowforge.language.inputs import resolve_inputs
+from flowforge.language.json_values import read_json
+from flowforge.runtime.definitions import definitions_of
+from flowforge.runtime.run import start
+from flowforge.runtime.run_journal import RunJournal
+from flowforge.runtime.seeds import derived_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from flowforge.backends.protocol import Backend
+    from flowforge.journal.records import RunRow
+    from flowforge.journal.writer import JournalWriter
+    from flowforge.language.program import JsonValue, Program
+    from flowforge.runtime.people import Asker
+
+_SEED_BITS = 48
+_MAX_PROBLEMS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A workflow and its rows. name: the same for the same workflow file, rows and seed."""
+
+    name: str
+    program: Program
+    rows: Sequence[Mapping[str, JsonValue]]
+    seed: int
+
+    def run_id(self, row: int) -> str:
+        """The run of a row."""
+        return f"map-{self.name}-{row:06d}"
+
+    def begun(self, row: int, options: Mapping[str, JsonValue]) -> RunBegun:
+        """A row as a run of the journal."""
+        return RunBegun(
+            self.program.name,
+            str(Path(self.program.file).absolute()),
+            self.rows[row],
+            derived_seed(self.seed, f"row {row}") >> (63 - _SEED_BITS),
+            definitions_of(self.program),
+            options,
+            time.time(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """What a row came to. failures: messages with their paths; none when it is done."""
+
+    row: int
+    outputs: JsonValue
+    failures: tuple[str, ...]
+
+    def as_json(self, batch: str) -> dict[str, JsonValue]:
+        """The row's line of the output."""
+        head: dict[str, JsonValue] = {"row": self.row, "batch": batch}
+        if self.failures:
+            return {**head, "status": "failed", "failures": [*self.failures]}
+        return {**head, "status": "done", "outputs": self.outputs}
+
+
+def read_batch(program: Program, file: Path, seed: int | None) -> Batch:
+    """The rows of a file with one JSON object a line; every one is checked before any runs.
+
+    Raises WorkflowError WF540.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise WorkflowError("WF540", f"the rows {str(file)!r} cannot be read: {error}") from error
+    rows: list[Mapping[str, JsonValue]] = []
+    problems: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(resolve_inputs(program, _object_of(line)))
+        except (ValueError, FlowForgeError) as error:
+            reason = error.message if isinstance(error, FlowForgeError) else str(error)
+            problems.append(f"{file}:{number}: {reason}")
+    if problems:
+        shown = "\n".join(problems[:_MAX_PROBLEMS])
+        more = len(problems) - _MAX_PROBLEMS
+        raise WorkflowError(
+            "WF540",
+            f"{len(problems)} rows cannot be run:\n{shown}"
+            + (f"\nand {more} more" if more > 0 else ""),
+            help="each line is a JSON object of the workflow's inputs",
+        )
+    named = [str(Path(program.file).absolute()), [dict(row) for row in rows], seed]
+    name = digest_of(cast("JsonValue", named))[:10]
+    return Batch(name, program, rows, int(name, 16) if seed is None else seed)
+
+
+class BatchRunner:
+    """Runs the rows of a batch, at most `limit` at a time, and hands results on in order."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        backend: Backend,
+        asker: Asker,
+        writer: JournalWriter,
+        options: Mapping[str, JsonValue],
+    ) -> None:
+        self._batch = batch
+        self._backend = backend
+        self._asker = asker
+        self._writer = writer
+        self._options = options
+
+    async def run(
+        self,
+        rows: Iterable[int],
+        limit: int,
+        take: Callable[[RowResult], None],
+        *,
+        tries_failed: bool = False,
+    ) -> None:
+        """Run these rows. take: gets each result, in the order of `rows`.
+
+        tries_failed: go on with rows that failed before, instead of telling that they did.
+        """
+        waiting = list(rows)
+        order = iter(list(waiting))
+        waiting.reverse()
+        finished: dict[int, RowResult] = {}
+        following = next(order, None)
+
+        async def work() -> None:
+            nonlocal following
+            while waiting:
+                row = waiting.pop()
+                finished[row] = await self._result_of(row, tries_failed=tries_failed)
+                while following in finished:
+                    take(finished.pop(following))
+                    following = next(order, None)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(min(limit, len(waiting))):
+                tasks.start_soon(work)
+
+    async def _result_of(self, row: int, *, tries_failed: bool) -> RowResult:
+        try:
+            journal = self._journal_of(row, tries_failed=tries_failed)
+            if isinstance(journal, RowResult):
+                return journal
+            with journal:
+                return await self._run(row, journal)
+        except FlowForgeError as error:
+            return RowResult(row, None, (f"{error.message} [{error.code}]",))
+
+    def _journal_of(self, row: int, *, tries_failed: bool) -> RunJournal | RowResult:
+        """A row's place in the journal, or its result where it has one."""
+        run_id = self._batch.run_id(row)
+        found = self._writer.journal.find_run(run_id)
+        if found is None:
+            begun = self._batch.begun(row, self._options)
+            return RunJournal.begin(self._writer, run_id, begun)
+        if found.status == "done" or (found.status == "failed" and not tries_failed):
+            return _result_of_run(row, found)
+        return RunJournal.resume(self._writer, run_id, definitions_of(self._batch.program))
+
+    async def _run(self, row: int, journal: RunJournal) -> RowResult:
+        inputs = self._batch.rows[row]
+        seed = self._batch.begun(row, self._options).seed
+        async with start(
+            self._batch.program,
+            inputs,
+            self._backend,
+            seed=seed,
+            asker=self._asker,
+            journal=journal,
+        ) as run:
+            async for _ in run.events():
+                pass
+        found = self._writer.journal.run(self._batch.run_id(row))
+        return _result_of_run(row, found)
+
+
+def _result_of_run(row: int, run: RunRow) -> RowResult:
+    match run.status:
+        case "done":
+            return RowResult(row, run.outcome, ())
+        case "failed":
+            failures = cast("list[dict[str, Any]]", run.outcome)
+            told = tuple(f"{one['path']}: {one['message']} [{one['code']}]" for one in failures)
+            return RowResult(row, None, told)
+        case "running" | "cancelled":
+            return RowResult(row, None, ("the run was cut before its end",))
+
+
+def _object_of(line: str) -> dict[str, JsonValue]:
+    value = read_json(line)
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+class RowFile:
+    """The output of a batch: one line a row, in order; a line that was cut is written again."""
+
+    def __init__(self, path: Path, batch: Batch) -> None:
+        """Read what is there. Raises WorkflowError WF541 for a file that is not of this batch."""
+        self.path = path
+        self._batch = batch
+        self.results = self._read()
+
+    def append(self, result: RowResult) -> None:
+        """Write the next row."""
+        self.results.append(result)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(self._line(result))
+
+    def replace(self, results: Iterable[RowResult]) -> None:
+        """Write rows in the place of those that are there, all at once."""
+        by_row = {result.row: result for result in results}
+        self.results = [by_row.get(result.row, result) for result in self.results]
+        beside = self.path.with_name(f"{self.path.name}.new")
+        beside.write_text("".join(map(self._line, self.results)), encoding="utf-8")
+        beside.replace(self.path)
+
+    def _line(self, result: RowResult) -> str:
+        return json.dumps(result.as_json(self._batch.name), ensure_ascii=False) + "\n"
+
+    def _read(self) -> list[RowResult]:
+        if not self.path.exists():
+            return []
+        whole, newline, torn = self.path.read_bytes().rpartition(b"\n")
+        results = [
+            self._result_of(number, line)
+            for number, line in enumerate((whole + newline).splitlines(), 1)
+        ]
+        if torn:
+            # A line without its end was cut while it was written; its row follows again.
+            with self.path.open("r+b") as file:
+                file.truncate(len(whole + newline))
+        return results
+
+    def _result_of(self, number: int, line: bytes) -> RowResult:
+        try:
+            told = cast("dict[str, Any]", json.loads(line))
+            is_ours = told["batch"] == self._batch.name and told["row"] == number - 1
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._unusable(f"line {number} is damaged") from error
+        if not is_ours:
+            raise self._unusable(f"line {number} is of another batch")
+        return RowResult(told["row"], told.get("outputs"), tuple(told.get("failures", ())))
+
+    def _unusable(self, reason: str) -> WorkflowError:
+        return WorkflowError(
+            "WF541",
+            f"the output {str(self.path)!r} cannot be gone on with: {reason}",
+            help="nothing was changed; name another file by -o, or move this one away",
+        )

@@ -1,0 +1,168 @@
+"""`flowforge map`: a workflow over many rows of inputs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flowforge.cli import options
+from flowforge.cli.exit_codes import ExitCode
+from flowforge.cli.failures import guarded
+from flowforge.cli.journals import journal_option, open_journal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowforge.cli.batch import Batch, RowFile, RowResult
+    from flowforge.journal.journal import Journal
+
+
+@click.command("map")
+@click.argument("file", metavar="FILE")
+@click.argument("rows", type=click.Path(path_type=Path), metavar="ROWS.jsonl")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), required=True, metavar="OUT.jsonl",
+    help="One line a row, in order.",
+)  # fmt: skip
+@click.option(
+    "--jobs", "-j", type=click.IntRange(min=1), default=8, show_default=True, help="Rows at a time."
+)
+@click.option("--retry-failed", is_flag=True, help="Go on with the rows that failed.")
+@click.option("--seed", type=int, metavar="N", help="For everything random; else from the rows.")
+@click.option(
+    "--answers",
+    "answers_file",
+    type=options.PATH,
+    metavar="FILE",
+    help="A YAML or JSON file of answers by step path.",
+)
+@options.model
+@journal_option
+@click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress.")
+@options.traceback
+@click.option("--backend", default="engine", hidden=True)
+@guarded
+def map_(
+    file: str,
+    rows: Path,
+    *,
+    output: Path,
+    jobs: int,
+    retry_failed: bool,
+    seed: int | None,
+    answers_file: Path | None,
+    model: str | None,
+    journal_path: Path | None,
+    is_quiet: bool,
+    traceback: bool,
+    backend: str,
+) -> ExitCode:
+    """Run a workflow once for every line of ROWS.jsonl, a JSON object of its inputs.
+
+    All rows share one engine, and what their prompts have in common. The same command again goes on
+    where a cut one stopped: no row is run twice.
+    """
+    import anyio
+
+    from flowforge.cli.answers import read_answers
+    from flowforge.cli.batch import RowFile, read_batch
+    from flowforge.cli.diagnostics import print_workflow_errors
+    from flowforge.runtime.checking import load_file
+
+    loaded = load_file(file)
+    if loaded.program is None:
+        print_workflow_errors(loaded.diagnostics, as_json=False)
+        return ExitCode.WORKFLOW
+    batch = read_batch(loaded.program, rows, seed)
+    out = RowFile(output, batch)
+    model = loaded.program.model if model is None else model
+    settings = _Settings(backend, model, read_answers(answers_file), jobs, retry_failed, is_quiet)
+    with open_journal(journal_path) as journal:
+        anyio.run(_run, batch, out, journal, settings)
+    return _conclude(out, is_quiet=is_quiet)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """How the rows are run."""
+
+    backend: str
+    model: str | None
+    answers: Mapping[str, str]
+    jobs: int
+    tries_failed: bool
+    is_quiet: bool
+
+
+async def _run(batch: Batch, out: RowFile, journal: Journal, settings: _Settings) -> None:
+    from flowforge.cli.answers import asker_for
+    from flowforge.cli.backends import open_backend
+    from flowforge.cli.batch import BatchRunner
+    from flowforge.cli.download import DownloadProgress
+    from flowforge.cli.journals import kept_options
+    from flowforge.cli.progress import NoProgress
+    from flowforge.journal.writer import JournalWriter
+
+    progress = _Progress(len(batch.rows), len(out.results), is_quiet=settings.is_quiet)
+    rest = range(len(out.results), len(batch.rows))
+    failed = [result.row for result in out.results if result.failures]
+    tries_failed = settings.tries_failed and bool(failed)
+    if not rest and not tries_failed:
+        return
+    with DownloadProgress(is_quiet=settings.is_quiet) as download:
+        async with open_backend(settings.backend, settings.model, download) as backend:
+            asker = asker_for(settings.answers, NoProgress())
+            kept = kept_options(settings.backend, settings.model, settings.answers)
+            runner = BatchRunner(batch, backend, asker, JournalWriter(journal), kept)
+
+            def take(result: RowResult) -> None:
+                out.append(result)
+                progress.show(result)
+
+            if tries_failed:
+                again: list[RowResult] = []
+                await runner.run(failed, settings.jobs, again.append, tries_failed=True)
+                out.replace(again)
+            await runner.run(rest, settings.jobs, take, tries_failed=settings.tries_failed)
+
+
+class _Progress:
+    """How many rows are done: a line that is written over on a terminal, else some lines."""
+
+    def __init__(self, num_rows: int, num_done: int, *, is_quiet: bool) -> None:
+        self._num_rows = num_rows
+        self._num_done = num_done
+        self._num_failed = 0
+        self._is_quiet = is_quiet
+        self._is_terminal = sys.stderr.isatty()
+
+    def show(self, result: RowResult) -> None:
+        """One more row."""
+        self._num_done += 1
+        self._num_failed += bool(result.failures)
+        is_last = self._num_done == self._num_rows
+        is_due = self._is_terminal or is_last or self._num_done % max(1, self._num_rows // 10) == 0
+        if self._is_quiet or not is_due:
+            return
+        failed = f", {self._num_failed:,} failed" if self._num_failed else ""
+        width = 20 * self._num_done // self._num_rows
+        bar = f"[{'#' * width}{' ' * (20 - width)}] " if self._is_terminal else ""
+        line = f"{bar}{self._num_done:,} of {self._num_rows:,} rows{failed}"
+        ends = "\n" if is_last or not self._is_terminal else ""
+        sys.stderr.write(f"\r{line}{ends}" if self._is_terminal else f"{line}{ends}")
+        sys.stderr.flush()
+
+
+def _conclude(out: RowFile, *, is_quiet: bool) -> ExitCode:
+    failed = [result for result in out.results if result.failures]
+    if failed and not is_quiet:
+        for result in failed[:20]:
+            click.echo(f"row {result.row} failed: {result.failures[0]}", err=True)
+        if len(failed) > 20:
+            click.echo(f"and {len(failed) - 20} more", err=True)
+        click.echo("to go on with them: the same command with --retry-failed", err=True)
+    return ExitCode.RUN_FAILED if failed else ExitCode.DONE
