@@ -58,6 +58,9 @@ def size_of_answer(written: Gen | WrittenTurn, room: int) -> AnswerSize:
     if written.regex is not None:
         generated = Quantity(1, bytes_of_regex(written.regex).most).at_most(limit)
         return AnswerSize(generated, Quantity(1, (generated.most or 0) + 1))
+    if written.grammar is not None:
+        # A grammar may force any of its tokens.
+        return AnswerSize(Quantity(1, limit), Quantity(1, limit + 1))
     # Cut off, the last token has no KV, and the one that closes the turn comes on top.
     return AnswerSize(Quantity(1, limit), Quantity(1, 2))
 
@@ -70,6 +73,9 @@ def value_of_answer(
     if written.choice is not None:
         listed = one_of(exactly(count(choice)) for choice in written.choice)
         return Unknown(path, listed, exactly(0), frozenset({path}))
+    if written.grammar is not None and written.grammar.has_tree:
+        # A tree says more than its text, by how much depends on the grammar.
+        return Unknown(path, Quantity(0, None), exactly(0), frozenset({path}))
     if written.json_schema is None:
         return Unknown(path, tokens, exactly(0), frozenset({path}))
     return _value_of_schema(written.json_schema, path, tokens, frozenset({path}), 0)

@@ -102,6 +102,14 @@ EXAMPLES = {
         },
         {"answer": "The answer is 3."},
     ),
+    "sql_analyst": Example(
+        {"sql": "SELECT product FROM orders WHERE price > 20", "answer": "Lamps and the like."},
+        {
+            "sql": "SELECT product FROM orders WHERE price > 20",
+            "rows": {"columns": ["product"], "rows": [["lamp"], ["chair"], ["desk"]]},
+            "answer": "Lamps and the like.",
+        },
+    ),
     "subflow": Example(
         {"versions[0]/version/retold": "Bees dance!", "versions[1]/version/retold": "Bees signal."},
         {"versions": "For a small child: Bees dance!\nFor a scientist: Bees signal."},

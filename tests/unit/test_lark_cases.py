@@ -66,7 +66,7 @@ def test_accepted_texts_pass_step_by_step(name: str, parser: Parser) -> None:
             assert mask[byte // 8] >> (byte % 8) & 1, (text, byte)
             assert matcher.consume_token(byte)
         assert matcher.is_accepting(), text
-        assert grammar.parse(text)
+        grammar.parse(text)
 
 
 @pytest.mark.parametrize("parser", ["earley", "lalr"])

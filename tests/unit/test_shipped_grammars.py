@@ -85,7 +85,7 @@ def test_a_shipped_grammar_is_exact_and_takes_texts_of_its_format(name: str) -> 
     matcher = grammar.byte_matcher()
     for text in ACCEPTED[name]:
         assert matches(matcher.deep_copy(), text), text
-        assert grammar.parse(text)
+        grammar.parse(text)
 
 
 @pytest.mark.parametrize("name", REJECTED)
@@ -155,5 +155,5 @@ def test_sentences_of_a_shipped_grammar_are_read_by_others(name: str) -> None:
     for _ in range(25):
         sentence = sampler.sentence()
         assert sentence is not None
-        assert grammar.parse(sentence)
+        grammar.parse(sentence)
         read(sentence)
