@@ -8,7 +8,7 @@ import torch
 import transformers
 
 # transformers brings models in when they are first named: seconds, which would count as a test's.
-import transformers.models.llama.modeling_llama
+import transformers.models.llama.modeling_llama  # pyright: ignore[reportUnusedImport]  # as said
 
 
 def random_model(family: str, **settings: Any) -> Any:
