@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from durable_runs import CutWriter, durable_run, facts_of, works_of
 from durable_workflows import WORKFLOWS, write_workflow
@@ -22,7 +23,15 @@ from flowforge.journal.journal import Journal
 from flowforge.journal.writer import JournalWriter
 from flowforge.language.program import Catch, First, Retry
 from flowforge.runtime.checking import load
-from flowforge.runtime.events import RunResumed, StepAsked, StepFinished, StepStarted, StepText
+from flowforge.runtime.events import (
+    RunCancelled,
+    RunFinished,
+    RunResumed,
+    StepAsked,
+    StepFinished,
+    StepStarted,
+    StepText,
+)
 from flowforge.runtime.people import PreparedAnswers
 from flowforge.runtime.run import Run, RunFailedError
 from flowforge.testing import VirtualClock
@@ -453,3 +462,29 @@ async def test_what_ends_together_is_synced_together(tmp_path: Path) -> None:
 
         # The branches, then the run's own end.
         assert writer.num_commits - before <= 3 + 1
+
+
+@pytest.mark.parametrize("num_checkpoints", range(12))
+async def test_a_cancel_beside_the_last_end_leaves_one_status(
+    num_checkpoints: int, tmp_path: Path
+) -> None:
+    """REL-026: whenever the cancel comes, journal, events and result agree, and nothing follows."""
+    workflow = program(gen("a"), gen("b", "a", from_step="a"))
+    backend = ScriptBackend({"a": "one", "b": "two"})
+    with Journal(tmp_path / "j.db") as journal:
+        writer = JournalWriter(journal)
+        async with durable_run(writer, workflow, {}, backend=backend) as run:
+            async with aclosing(run.events().__aiter__()) as events:
+                async for event in events:
+                    if isinstance(event.fact, StepStarted) and event.fact.path == "b":
+                        break
+            for _ in range(num_checkpoints):
+                await anyio.lowlevel.checkpoint()
+            run.cancel()
+            told = [event.fact async for event in run.events()]
+        terminal = {"done": RunFinished, "cancelled": RunCancelled}[journal.run("r").status]
+        last = list(journal.events("r"))[-1]
+
+    assert isinstance(told[-1], terminal)
+    assert last.kind == {RunFinished: "run_finished", RunCancelled: "run_cancelled"}[terminal]
+    assert 1 == sum(isinstance(fact, RunFinished | RunCancelled) for fact in told)

@@ -263,3 +263,18 @@ async def test_a_tool_failure_names_the_step_that_called() -> None:
         await outputs_of(program(for_each("all", '["x"]', body), tools=(failing,)))
 
     assert ["all[0]/c"] == [failure.path for failure in caught.value.failures]
+
+
+async def test_forty_tools_that_each_wait_for_one_more_thread_all_end() -> None:
+    """REL-019."""
+    nested = made("nested")
+    sums: list[object] = []
+
+    async def call_one() -> None:
+        sums.append(await nested.call({}, "s"))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(40):
+            tasks.start_soon(call_one)
+
+    assert [2] * 40 == sums

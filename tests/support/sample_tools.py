@@ -8,7 +8,9 @@ from datetime import date  # noqa: TC003 - type hints of tools are read
 from typing import Literal
 
 import anyio
+import anyio.from_thread
 import anyio.lowlevel
+import anyio.to_thread
 
 
 @dataclass
@@ -103,3 +105,12 @@ def positional(value: int, /) -> int:
 
 
 NOT_A_FUNCTION = 5
+
+
+def nested() -> int:
+    """Wait in a worker thread for another worker thread."""
+
+    async def further() -> int:
+        return await anyio.to_thread.run_sync(add, 1)
+
+    return anyio.from_thread.run(further)

@@ -10,7 +10,7 @@ from flowforge.runtime.events import (
     StepStarted,
     StepText,
 )
-from flowforge.runtime.stream import EventStream
+from flowforge.runtime.stream import MAX_WAITING, EventStream
 
 END = RunFinished({}, Accounting(0, 0, 0, None, 0, 0, 0.0))
 
@@ -86,3 +86,31 @@ def test_nothing_may_follow_the_terminal_event() -> None:
 
     with pytest.raises(AssertionError, match="after the end of the run"):
         stream.emit(END)
+
+
+def test_a_reader_that_never_reads_costs_little_however_much_is_told() -> None:
+    """REL-016: a hundred thousand events for somebody who does not come back."""
+    stream = EventStream(zero)
+    reader = stream.reader()
+    stream.emit(StepStarted("a", "gen"))
+    for _ in range(100_000):
+        stream.emit(StepText("a", "word ", 1))
+
+    assert len(reader._backlog.entries) <= MAX_WAITING + 1  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_who_reads_after_the_run_gets_its_end_and_no_unexplained_gap() -> None:
+    """REL-017: numbers only jump where texts of one step were joined."""
+    stream = EventStream(zero)
+    stream.emit(StepStarted("a", "gen"))
+    for idx in range(500):
+        stream.emit(StepText("a", f"{idx} ", 1))
+    stream.emit(StepFinished("a", "x"))
+    stream.emit(END)
+
+    events = [event async for event in stream.reader(max_waiting=100)]
+    assert [0, 1, 501, 502] == [event.seq for event in events]
+    text = events[1].fact
+    assert isinstance(text, StepText)
+    assert (500, "".join(f"{idx} " for idx in range(500))) == (text.num_tokens, text.text)
+    assert events[-1].fact == END
