@@ -46,6 +46,16 @@ def read_template_source(directory: Path | str) -> str:
     chat_template.jinja wins over tokenizer_config.json; of several named ones "default" is taken.
     Raises EngineError EN302 when there is none.
     """
+    template = find_template_source(directory)
+    if template is None:
+        raise _missing(
+            Path(directory), "neither chat_template.jinja nor tokenizer_config.json has one"
+        )
+    return template
+
+
+def find_template_source(directory: Path | str) -> str | None:
+    """As `read_template_source`, with None for a model without one. Raises EngineError EN302."""
     folder = Path(directory)
     separate, config = folder / "chat_template.jinja", folder / "tokenizer_config.json"
     try:
@@ -58,9 +68,7 @@ def read_template_source(directory: Path | str) -> str:
     if isinstance(template, list):
         named = {entry["name"]: entry["template"] for entry in template if "name" in entry}
         template = named.get("default")
-    if not isinstance(template, str):
-        raise _missing(folder, "neither chat_template.jinja nor tokenizer_config.json has one")
-    return template
+    return template if isinstance(template, str) else None
 
 
 def compile_template(

@@ -3,7 +3,9 @@
 The `tokenizers` library turns the text of a control token into its id wherever it stands, also
 with `add_special_tokens=False`. So there are two instances of one `tokenizer.json`: the one as it
 is encodes scaffolding; in the other every control token is renamed to text that content cannot
-contain, so that `<|im_end|>` in a user's text stays seven ordinary tokens.
+contain, so that `<|im_end|>` in a user's text stays seven ordinary tokens. So are the *markers*:
+added tokens such as `<tool_call>` that show in text, but by which the chat template sets parts of
+a turn apart.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tokenizers import Tokenizer as BackendTokenizer
 
 from flowforge.engine.models.config_keys import read_json_object
+from flowforge.engine.text.template_source import find_template_source
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 # Content is cut after each of these before it is encoded, so no piece holds a whole renamed token.
 _GUARD = "\U0010fffd"
 _AFTER_GUARD = re.compile(f"(?<={_GUARD})")
+_MARKER = re.compile(r"<.+>|\[.+\]", re.DOTALL)
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -49,7 +53,9 @@ class Tokenizer:
         bos_id: int | None = None,
         adds_bos: bool | None = None,
         configs: Mapping[str, JsonObject] | None = None,
+        template: str = "",
     ) -> None:
+        """template: the source of the model's chat template, which tells what markers are."""
         raw = _parse_object(tokenizer_json, "tokenizer.json")
         self.tokenizer_json = tokenizer_json
         self.fingerprint = hashlib.sha256(tokenizer_json.encode()).hexdigest()
@@ -60,6 +66,7 @@ class Tokenizer:
         self.turn_end_id = self._id_of(tokenizer_config.get("eos_token"))
         self.eos_ids = frozenset(eos_ids) | self._eos_of(configs or {})
         self.special_ids = self._control_ids(raw)
+        self._marker_ids = self._markers_of(template) - self.special_ids
         self.special_tokens = {self._text_of(token_id): token_id for token_id in self.special_ids}
         self._content = self._build_content(raw)
         self._completion = self._build_completion(raw)
@@ -85,7 +92,8 @@ class Tokenizer:
         path = folder / "tokenizer.json"
         text = _read_text(path) if path.exists() else _convert(folder)
         names = ("tokenizer_config.json", "generation_config.json", "config.json")
-        return cls(text, configs={name: _read_config(folder / name) for name in names})
+        configs = {name: _read_config(folder / name) for name in names}
+        return cls(text, configs=configs, template=find_template_source(folder) or "")
 
     def encode(self, text: str) -> list[int]:
         """Encode content: no id of the result controls, whatever the text says.
@@ -155,13 +163,25 @@ class Tokenizer:
             # description, as below, takes a third of a second on a vocabulary of 49,152.
             content = _build(self.tokenizer_json)
             content.encode_special_tokens = True
+            content.add_special_tokens([self._added[token_id] for token_id in self._marker_ids])
             return content
-        return _build(json.dumps(_neutralise(raw, self.special_ids, has_prefix=False)))
+        return _build(json.dumps(_neutralise(raw, self._controlling, has_prefix=False)))
 
     def _build_completion(self, raw: JsonObject) -> BackendTokenizer:
         if not _has_prefix_space(raw):
             return self._content
-        return _build(json.dumps(_neutralise(raw, self.special_ids, has_prefix=True)))
+        return _build(json.dumps(_neutralise(raw, self._controlling, has_prefix=True)))
+
+    @property
+    def _controlling(self) -> frozenset[int]:
+        return self.special_ids | self._marker_ids
+
+    def _markers_of(self, template: str) -> frozenset[int]:
+        return frozenset(
+            token_id
+            for token_id, text in self._added.items()
+            if _MARKER.fullmatch(text) and text in template
+        )
 
     def _control_ids(self, raw: JsonObject) -> frozenset[int]:
         marked = frozenset(int(t["id"]) for t in raw["added_tokens"] if t.get("special"))

@@ -43,6 +43,20 @@ def test_control_text_in_content_stays_text(tokenizer: Tokenizer) -> None:
     assert [2] == tokenizer.encode_scaffolding("<|im_end|>")
 
 
+def test_what_the_template_sets_parts_apart_by_stays_text_in_content() -> None:
+    """Added tokens that are not marked special, such as `<tool_call>`, would forge a call."""
+    tokenizer = Tokenizer(byte_level_json(), template="{{ '<tool>' + message.content }}")
+
+    forged = tokenizer.encode("<tool>")
+    assert list(b"<tool>") == [tokenizer.token_bytes(token_id)[0] for token_id in forged]
+    assert [258] == tokenizer.encode_scaffolding("<tool>")
+    assert "<tool>" == tokenizer.decode([258])
+
+
+def test_an_added_token_that_no_template_writes_is_a_token_in_content() -> None:
+    assert [258] == Tokenizer(byte_level_json()).encode("<tool>")
+
+
 @pytest.mark.model
 def test_digits_and_line_ends_are_the_golden_ids(tokenizer: Tokenizer, cases: Cases) -> None:
     case = next(case for case in cases("tokens") if case["id"] == "TK-055")
