@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from flowforge.grammars.lark.grammar import LarkGrammar
     from flowforge.grammars.lark.source import LarkSource
-    from flowforge.grammars.lark.translation import GrammarProblem
+    from flowforge.language.answer_grammars import GrammarProblem
 
 Command = TypeVar("Command", bound="Callable[..., object]")
 
@@ -79,16 +79,21 @@ def check(
     file: str, *, start: str, parser: str, is_approximate: bool, as_json: bool, traceback: bool
 ) -> ExitCode:
     """Say whether a grammar can be masked, and how exactly."""
-    from flowforge.grammars.lark.source import load_grammar
-    from flowforge.grammars.lark.translation import find_problems
+    from flowforge.backends.answer_grammars import check_grammar
+    from flowforge.language.program import GrammarSpec
 
     source = _source(file)
-    loaded = load_grammar(source, start=start, parser="lalr" if parser == "lalr" else "earley")
-    problems = find_problems(loaded, approximate=is_approximate)
+    spec = GrammarSpec(
+        source.text,
+        source.file,
+        None if source.folder is None else str(source.folder),
+        start=start,
+        parser="lalr" if parser == "lalr" else "earley",
+        is_approximate=is_approximate,
+    )
+    problems = check_grammar(spec)
     has_errors = any(problem.severity == "error" for problem in problems)
     found = None if has_errors else _load(file, start, parser, is_approximate)
-    if found is not None:
-        found.byte_matcher()
     if as_json:
         print_json_line(_report(found, problems))
     else:
@@ -119,14 +124,13 @@ def test(
     from flowforge.errors import WorkflowError
     from flowforge.grammars.lark.following import describe_following, reach_of
 
-    if text is None:
-        text = sys.stdin.read() if text_file is None else text_file.read_text("utf-8")
+    judged = _text_of(text, text_file)
     found = _load(file, start, parser, is_approximate)
-    reach = reach_of(found.byte_matcher(), text)
+    reach = reach_of(found.byte_matcher(), judged)
     refusal = None
     if reach.is_accepted:
         try:
-            found.parse(text)
+            found.parse(judged)
         except WorkflowError as error:
             refusal = error.message
     is_in = reach.is_accepted and refusal is None
@@ -138,7 +142,7 @@ def test(
     elif refusal is not None:
         click.echo(f"the mask allows the text, and lark's {parser} parser refuses it: {refusal}")
     else:
-        _print_stop(text, reach.num_chars, describe_following(reach))
+        _print_stop(judged, reach.num_chars, describe_following(reach))
     return ExitCode.DONE if is_in else _NOT_IN_GRAMMAR
 
 
@@ -174,6 +178,22 @@ def sample(
     return ExitCode.DONE
 
 
+def _text_of(text: str | None, text_file: Path | None) -> str:
+    if text is not None:
+        return text
+    if text_file is None:
+        return sys.stdin.read()
+    from flowforge.errors import WorkflowError
+
+    try:
+        return text_file.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise WorkflowError(
+            "WF430", f"the text {str(text_file)!r} cannot be read: {reason}"
+        ) from error
+
+
 def _source(file: str) -> LarkSource:
     from flowforge.grammars.lark.shipped import PREFIX, shipped_source
     from flowforge.grammars.lark.source import LarkSource
@@ -204,11 +224,12 @@ def _report(found: LarkGrammar | None, problems: list[GrammarProblem]) -> dict[s
         "restricted": [] if translation is None else [*translation.restricted],
         "problems": [
             {
+                "code": problem.code,
                 "severity": problem.severity,
                 "message": problem.message,
-                "file": problem.location.file,
-                "line": problem.location.line,
-                "column": problem.location.column,
+                "file": None if problem.place is None else problem.place.file,
+                "line": None if problem.place is None else problem.place.line,
+                "column": None if problem.place is None else problem.place.column,
                 "help": problem.help,
             }
             for problem in problems
@@ -218,9 +239,11 @@ def _report(found: LarkGrammar | None, problems: list[GrammarProblem]) -> dict[s
 
 def _print_report(file: str, found: LarkGrammar | None, problems: list[GrammarProblem]) -> None:
     for problem in problems:
-        click.echo(f"{problem.severity}[WF432]: {problem.message}")
-        click.echo(f"  --> {problem.location}")
-        click.echo(f"help: {problem.help}")
+        click.echo(f"{problem.severity}[{problem.code}]: {problem.message}")
+        if problem.place is not None:
+            click.echo(f"  --> {problem.place}")
+        if problem.help is not None:
+            click.echo(f"help: {problem.help}")
     if found is None:
         click.echo(f"{file}: cannot be masked")
         return

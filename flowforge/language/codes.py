@@ -119,7 +119,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF418": "a constraint that outgrew its limits while an answer was written",
     "WF421": "tools that a model cannot be offered together",
     "WF424": "a model that calls tools in more turns than it may",
-    "WF430": "a grammar that cannot be read, or is too large",
+    "WF430": "a grammar, or a text for it, that cannot be read, or is too large",
     "WF431": "a grammar that lark refuses, or that no text can match",
     "WF432": "a grammar with a construct that cannot be masked exactly",
     "WF433": "a text that is not in its grammar",
