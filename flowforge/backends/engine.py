@@ -216,7 +216,7 @@ class EngineConversation:
                 help="resume with the model that the run began with, or run it again",
             )
         self._sequence.append(written.output_ids)
-        self._history = history.with_written(written.text, written.calls)
+        self._history = self._backend.speech.with_written(history, written.text, written.calls)
 
     async def fork(self) -> EngineConversation:
         """See `Conversation.fork`."""
@@ -279,7 +279,7 @@ class EngineConversation:
         assert finished is not None, "a generation ends with its usage or an error"
         if reader.is_stopped:
             self._sequence.truncate(prompt_len + reader.num_tokens)
-        self._history = history.with_written(reader.text, reader.calls)
+        self._history = self._backend.speech.with_written(history, reader.text, reader.calls)
         done = self._done(reader, finished, prompt_len, time.monotonic() - started_at)
         if isinstance(constraint, ClosingState) and constraint.was_closed:
             done = replace(done, finish_reason="closed")

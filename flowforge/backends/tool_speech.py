@@ -15,11 +15,13 @@ from flowforge.engine.text.messages import Message, ToolSchema
 from flowforge.engine.text.messages import ToolCall as SaidCall
 from flowforge.grammars.tool_formats import (
     GENERIC,
+    NO_MORE_CALLS,
     ToolsRequest,
     choose_format,
     compile_tools,
     describe_result,
     describe_tools,
+    write_calls,
 )
 
 if TYPE_CHECKING:
@@ -36,13 +38,15 @@ class History:
     """A conversation's turns.
 
     messages: all so far. num_seen: how many of the first are in the sequence as tokens. tools:
-    those that the template shows; offered: those that the model has been told of in any way.
+    those that the template shows; offered: those that the model has been told of in any way. calls:
+    of the last turn that it wrote.
     """
 
     messages: tuple[Message, ...]
     num_seen: int = 0
     tools: tuple[ToolSchema, ...] = ()
     offered: tuple[ToolDefinition, ...] = ()
+    calls: tuple[SaidCall, ...] = ()
 
     @property
     def seen(self) -> tuple[Message, ...]:
@@ -58,16 +62,10 @@ class History:
         """One more that waits."""
         return replace(self, messages=(*self.messages, message))
 
-    def with_written(self, text: str, calls: Sequence[ToolCall] = ()) -> History:
+    def with_written(self, message: Message, calls: tuple[SaidCall, ...] = ()) -> History:
         """The turn that the model has written, which is in the sequence as all before it."""
-        num_before = sum(len(message.tool_calls) for message in self.messages)
-        said = tuple(
-            # Nine letters and digits: some templates insist.
-            SaidCall(call.name, call.arguments, call.call_id or f"call{num_before + idx:05d}")
-            for idx, call in enumerate(calls)
-        )
-        messages = (*self.messages, Message("assistant", text, tool_calls=said))
-        return replace(self, messages=messages, num_seen=len(messages))
+        messages = (*self.messages, message)
+        return replace(self, messages=messages, num_seen=len(messages), calls=calls)
 
 
 class ToolSpeech:
@@ -94,6 +92,8 @@ class ToolSpeech:
 
     def introduce(self, history: History, offer: ToolOffer) -> History:
         """The history with the offer's tools told to the model, those that it does not know yet."""
+        if offer.choice == "none" and history.calls and not self.is_native:
+            history = self._asked_to_answer(history)
         new = tuple(tool for tool in offer.tools if tool not in history.offered)
         if not new:
             return history
@@ -106,10 +106,23 @@ class ToolSpeech:
         told = describe_tools(new, self.format)
         return replace(self._told(history, told), offered=offered)
 
+    def with_written(self, history: History, text: str, calls: Sequence[ToolCall]) -> History:
+        """The history with the turn that the model has written."""
+        num_before = sum(len(message.tool_calls) for message in history.messages)
+        said = tuple(
+            # Nine letters and digits: some templates insist.
+            SaidCall(call.name, call.arguments, call.call_id or f"call{num_before + idx:05d}")
+            for idx, call in enumerate(calls)
+        )
+        if self.is_native:
+            return history.with_written(Message("assistant", text, tool_calls=said), said)
+        # To a template that knows no calls they are text.
+        shown = write_calls(calls, history.offered, self.format) if calls else ""
+        return history.with_written(Message("assistant", text + shown), said)
+
     def add_results(self, history: History, results: Sequence[JsonValue]) -> History:
         """The history with the results of its last turn's calls, in their order."""
-        calls = history.messages[-1].tool_calls
-        pairs = list(zip(calls, results, strict=True))
+        pairs = list(zip(history.calls, results, strict=True))
         if self.is_native:
             for call, result in pairs:
                 text = result if isinstance(result, str) else _json(result)
@@ -135,6 +148,14 @@ class ToolSpeech:
         if key not in self._compiled:
             self._compiled[key] = compile_tools(request, self.format, vocabulary)
         return self._compiled[key]
+
+    def _asked_to_answer(self, history: History) -> History:
+        """Say with the results that no more calls are wanted."""
+        if not history.waiting:
+            return history
+        *before, last = history.messages
+        asked = replace(last, content=f"{last.content}\n{NO_MORE_CALLS}")
+        return replace(history, messages=(*before, asked))
 
     def _told(self, history: History, text: str) -> History:
         """Put a text before what is said next: into the system message while there is none yet."""

@@ -1,7 +1,8 @@
 """The backend a command asks for: the engine, or a script for tests of workflows.
 
 `--backend script:FILE.json` answers from a JSON object of step paths to answers, each a text or a
-list of texts that are used up one by one; `*` in a path matches any text.
+list of texts that are used up one by one; `*` in a path matches any text. In the place of a text,
+`{"calls": [{"name": "weather", "arguments": {…}}]}` calls tools.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from flowforge.backends.protocol import Backend
-    from flowforge.backends.script import Answer
+    from flowforge.backends.script import Answer, ScriptedAnswer
     from flowforge.cli.download import DownloadProgress
     from flowforge.engine.config import EngineConfig
 
@@ -70,8 +71,9 @@ def read_script(path: Path) -> dict[str, Answer]:
         ) from error
     answers: dict[str, Answer] = {}
     for label, answer in script.items() if isinstance(script, dict) else [("", script)]:
-        texts = answer if isinstance(answer, list) else [answer]
-        if not isinstance(script, dict) or not all(isinstance(text, str) for text in texts):
+        listed = [_scripted(one) for one in (answer if isinstance(answer, list) else [answer])]
+        known = [one for one in listed if one is not None]
+        if not isinstance(script, dict) or len(known) < len(listed):
             raise WorkflowError(
                 "WF525",
                 f"the script {str(path)!r} must be a JSON object of step paths to texts or lists "
@@ -80,5 +82,28 @@ def read_script(path: Path) -> dict[str, Answer]:
                 else "",
                 help='for example { "angles": "[\\"cost\\"]", "explore[*]/draft": "a draft" }',
             )
-        answers[str(label)] = answer
+        answers[str(label)] = known if isinstance(answer, list) else known[0]
     return answers
+
+
+def _scripted(answer: object) -> str | ScriptedAnswer | None:
+    """A text as it is, or calls of tools; None for anything else."""
+    if isinstance(answer, str):
+        return answer
+    calls = answer.get("calls") if isinstance(answer, dict) else None
+    if (
+        not isinstance(answer, dict)
+        or not isinstance(calls, list)
+        or set(answer) - {"calls", "text"}
+    ):
+        return None
+    from flowforge.backends.script import ScriptedAnswer
+    from flowforge.grammars.tool_formats import ToolCall
+
+    named = [
+        ToolCall(call["name"], call.get("arguments", {}))
+        for call in calls
+        if isinstance(call, dict) and isinstance(call.get("name"), str)
+    ]
+    is_whole = len(named) == len(calls)
+    return ScriptedAnswer(str(answer.get("text", "")), calls=tuple(named)) if is_whole else None

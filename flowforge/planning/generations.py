@@ -78,7 +78,8 @@ class GenerationPlanner:
         source = None if verb.from_step is None else scope.conversations[verb.from_step]
         turns = list(source.turns) if source is not None else []
         if verb.system is not None:
-            turns.append(PlannedTurn("system", self._pieces(verb.system, scope, verb.model)))
+            system = self._pieces(verb.system, scope, verb.model)
+            turns.append(PlannedTurn("system", (*system, *_told_of_tools(verb, path))))
         inner = scope.inner({})
         cost = Cost()
         writing = _Writing(self, verb.model, path, source, is_certain)
@@ -95,9 +96,12 @@ class GenerationPlanner:
             if turn.name is not None:
                 inner.values[turn.name] = written.value
         if verb.user is not None:
-            turns.append(PlannedTurn("user", self._pieces(verb.user, inner, verb.model)))
+            user = self._pieces(verb.user, inner, verb.model)
+            turns.append(PlannedTurn("user", (*_told_of_tools(verb, path), *user)))
         beginning = () if verb.prefill is None else self._pieces(verb.prefill, inner, verb.model)
         answer = writing.write(verb, turns, beginning, path, verb.n)
+        if verb.tool_use is not None:
+            answer = replace(answer, cost=self._with_rounds(answer.cost, verb.tool_use.rounds))
         self._note_read_again(path, turns[num_said:])
         cost = cost.then(answer.cost)
         if verb.n > 1 and isinstance(verb.pick, All):
@@ -106,6 +110,20 @@ class GenerationPlanner:
         turns.append(PlannedTurn("assistant", answer.content))
         conversation = Conversation(tuple(turns), path, answer.length)
         return Outcome(cost, answer.value, conversation)
+
+    def _with_rounds(self, cost: Cost, rounds: int) -> Cost:
+        """The cost of an answer before which the model may call tools so often; noted as well."""
+        turns = Quantity(1, rounds + 1)
+        cost = replace(
+            cost,
+            generated=cost.generated.times(turns),
+            decode_steps=cost.decode_steps.times(turns),
+            reused=Quantity(cost.reused.least, None),
+        )
+        self.generations[-1] = replace(
+            self.generations[-1], generated=cost.generated, reused=cost.reused
+        )
+        return cost
 
     def _turns(self, verb: Gen, scope: PlanScope) -> Sequence[_Said]:
         if isinstance(verb.turns, tuple):
@@ -258,6 +276,11 @@ class _Writing:
         if beginning and isinstance(value, Unknown) and not _is_parsed(written):
             value = MixedText(joined_pieces([*beginning, value]))
         return _Written(cost, value, content, length)
+
+
+def _told_of_tools(verb: Gen, path: str) -> Pieces:
+    """What tools are told to be, and what they say: the run alone knows how long that is."""
+    return () if verb.tool_use is None else (Unknown(f"{path} tools"),)
 
 
 def _is_parsed(written: Gen | WrittenTurn) -> bool:

@@ -11,7 +11,11 @@ from flowforge.grammars.tool_formats.compilation import CompiledTools, compile_t
 from flowforge.grammars.tool_formats.description import ToolFormat
 from flowforge.grammars.tool_formats.families import GENERIC, TOOL_FORMATS, choose_format
 from flowforge.grammars.tool_formats.grammar import ToolsRequest
-from flowforge.grammars.tool_formats.instructions import describe_result, describe_tools
+from flowforge.grammars.tool_formats.instructions import (
+    NO_MORE_CALLS,
+    describe_result,
+    describe_tools,
+)
 from flowforge.grammars.tool_formats.requests import (
     CallsAnswer,
     NamedTool,
@@ -24,6 +28,7 @@ from flowforge.grammars.tool_formats.writer import write_calls
 
 __all__ = [
     "GENERIC",
+    "NO_MORE_CALLS",
     "TOOL_FORMATS",
     "CallDone",
     "CallParser",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from flowforge.grammars.tool_formats.requests import Reasoning, ToolChoice, ToolDefinition
 
 _JSON = LiteralSyntax()
+_LEAST_MARK_CHARS = 4
 # What stands between thoughts and answer.
 _AFTER_REASONING = regex("[ \n]{0,4}")
 
@@ -139,6 +140,9 @@ class _Writer:
             return f"{opening} {self._lark.terminal(ANY_TEXT)} {closing}"
         if self._format.anywhere:
             first, _ = _split_first(self._lark, (*self._format.begin, *self._format.call))
+            if self._request.choice == "none":
+                # Half a mark is a sign already that the model is about to call.
+                first = first[: max(_LEAST_MARK_CHARS, len(first) // 2)]
             return self._lark.terminal(without(first))
         return self._lark.terminal(f"{ANY_TEXT} & ~/(?s:{escaped(self._format.trigger)}.*)/")
 

@@ -73,6 +73,20 @@ EXAMPLES = {
         {"slogan": "The bicycle light that charges itself.", "rounds": 2},
         never_started=("polish[1]/rewrite", "polish[2]"),
     ),
+    "form_extractor": Example(
+        {
+            "order": '{"contact":{"name":"Ada Moss","email":"ada@moss.example"},"items":'
+            '[{"product":"lamp","quantity":2},{"product":"tea","quantity":6}],"urgent":false}',
+        },
+        {
+            "order": {
+                "contact": {"name": "Ada Moss", "email": "ada@moss.example"},
+                "items": [{"product": "lamp", "quantity": 2}, {"product": "tea", "quantity": 6}],
+                "urgent": False,
+            },
+            "products": ["lamp", "tea"],
+        },
+    ),
     "map_reduce_summary": Example(
         {"notes[*]/note": [f"note {idx}" for idx in range(7)], "summary": "Alice falls."},
         {"notes": [f"note {idx}" for idx in range(7)], "summary": "Alice falls."},
@@ -135,6 +149,16 @@ EXAMPLES = {
             "search[1]/grown[1]/children[0]/grade": "9",
         },
         {"plan": "1. Set a date\n2. Ask some friends\n3. Lay the tables"},
+    ),
+    "trip_agent": Example(
+        {
+            "agent": [
+                {"calls": [{"name": "weather", "arguments": {"city": "Lima"}}]},
+                "It is cloudy, at 19 degrees.",
+            ]
+        },
+        {"answer": "It is cloudy, at 19 degrees."},
+        started=("agent/weather[0]",),
     ),
 }
 

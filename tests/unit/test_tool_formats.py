@@ -214,8 +214,8 @@ def test_text_may_come_before_calls_and_nothing_after_them(plain: ByteVocabulary
 
 def test_a_mark_begins_a_call_and_no_other_text(plain: ByteVocabulary) -> None:
     assert takes(compiled(plain), plain, "see <tool_call> tags") == "no"
-    assert takes(compiled(plain, choice="none"), plain, "see <tool_call") == "end"
-    assert takes(compiled(plain, choice="none"), plain, "see <tool_call>") == "no"
+    assert takes(compiled(plain, choice="none"), plain, "see <too few") == "end"
+    assert takes(compiled(plain, choice="none"), plain, "see <tool") == "no"
     assert takes(compiled(plain, "llama3-json", "none"), plain, '{"name": "weather') == "no"
     assert takes(compiled(plain, "llama3-json"), plain, '{"name": 1}') == "end"
 
