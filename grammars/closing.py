@@ -66,9 +66,9 @@ def find_closing(
     nodes = count()
     # Greedy: of the nodes there are, the last one first.
     ways: list[tuple[_Rank, _Candidates, int]] = [
-        (lambda _: -next(nodes), _closing_candidates, 80),
-        (len, _closing_candidates, 60),
-        (_novelty, _all_candidates, 100),
+        (lambda _: -next(nodes), _closing_candidates, 64),
+        (len, _closing_candidates, 40),
+        (_novelty, _all_candidates, 80),
     ]
     for rank, candidates, max_expansions in ways:
         path = _search(matcher, vocabulary, max_tokens, rank, candidates, max_expansions)

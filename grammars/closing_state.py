@@ -10,12 +10,14 @@ if TYPE_CHECKING:
 
     from flowforge.grammars.constraint import ConstraintProgress, ConstraintState
 
-# From this many tokens before the cut on an ending is kept ready, at a millisecond for each token.
+# From this many tokens before the cut on an ending is looked for.
 _HORIZON = 64
-# While none is found, it is looked for again after so many tokens.
-_PATIENCE = 4
+# With so much more room than it takes, it is looked for again only after a few tokens: a search
+# that finds an ending takes a millisecond, one that finds none a tenth of a second.
+_MARGIN = 12
+_STRIDE = 8
 # After so many tokens that leave no room for an ending, the model is not asked again.
-_MAX_REFUSALS = 8
+_MAX_REFUSALS = 4
 
 
 class ClosingState:
@@ -29,8 +31,9 @@ class ClosingState:
         """Take over `state`. room: tokens until the cut, if known; `limit_to` says it too."""
         self._state = state
         self._room = room
+        # Of the state as it is now; None where there is none, or none was looked for.
         self._ending: tuple[int, ...] | None = None
-        self._searched_at = _HORIZON + _PATIENCE
+        self._next_search = _HORIZON
         self._refused: list[int] = []
         self._is_closing = False
 
@@ -84,8 +87,8 @@ class ClosingState:
         if self._room is not None and not self._state.is_complete:
             self._room -= 1
             ready = self._ending
-            self._look_for_ending(token_id)
-            if self._ending is None and ready is not None:
+            has_searched = self._look_for_ending(token_id)
+            if has_searched and self._ending is None and ready is not None:
                 self._refuse(token_id, ready)
                 return False
         self._refused.clear()
@@ -100,26 +103,35 @@ class ClosingState:
     def fork(self) -> Self:
         """Copy the state: the copy and the original go on independently."""
         copy = type(self)(self._state.fork(), self._room)
-        copy._ending, copy._searched_at = self._ending, self._searched_at
+        copy._ending, copy._next_search = self._ending, self._next_search
         copy._refused, copy._is_closing = list(self._refused), self._is_closing
         return copy
 
-    def _look_for_ending(self, token_id: int | None = None) -> None:
-        """Find what is needed if the output has to stop here, `token_id` being its newest token."""
-        room = self._room
-        if room is None or room > _HORIZON:
-            return
-        if self._ending and self._ending[0] == token_id:
-            self._ending = self._ending[1:]
-        elif self._ending is not None or self._searched_at - room >= _PATIENCE:
-            self._searched_at = room
-            self._ending = self._state.closing(room)
-        self._is_closing = self._ending is not None and len(self._ending) >= room
+    def _look_for_ending(self, token_id: int | None = None) -> bool:
+        """Know what is needed if the output has to stop here, if it is time to know it.
+
+        token_id: the newest token. Returns whether a search was made.
+        """
+        room, ready = self._room, self._ending
+        if ready and ready[0] == token_id:
+            self._ending = ready[1:]
+            return False
+        self._ending = None
+        if room is None or room > self._next_search:
+            return False
+        self._ending = self._state.closing(room)
+        if self._ending is None:
+            self._next_search = room // 2
+            return True
+        spare = room - len(self._ending)
+        self._next_search = room - (1 if spare <= _MARGIN else min(_STRIDE, spare - _MARGIN))
+        self._is_closing = spare <= 0
+        return True
 
     def _refuse(self, token_id: int, ready: tuple[int, ...]) -> None:
         assert self._room is not None
         self._state.rollback(1)
         self._room += 1
-        self._ending, self._searched_at = ready, self._room
+        self._ending, self._next_search = ready, self._room
         self._refused.append(token_id)
         self._is_closing = len(self._refused) >= _MAX_REFUSALS

@@ -89,7 +89,11 @@ def build_matcher(
     def build() -> LLMatcher:
         from llguidance import LLMatcher
 
-        return LLMatcher(tokenizer, grammar, log_level=0, limits=_parser_limits(limits))
+        matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=_parser_limits(limits))
+        if not matcher.is_error():
+            # What allows nothing, or is past a limit at once, shows itself only now.
+            matcher.compute_bitmask()
+        return matcher
 
     matcher = within(limits.seconds, build)
     if matcher.is_error():
@@ -148,6 +152,8 @@ def _parser_limits(limits: CompileLimits) -> LLParserLimits:
 
 def _refusal(message: str) -> GrammarRefused:
     """Read llguidance's message: 'at 3(14): unknown name: "foo"' and lines that show the place."""
+    if message.startswith("NoExtension"):
+        return GrammarRefused("no text satisfies it")
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     place = _PLACE.match(lines[0])

@@ -6,6 +6,8 @@ derivatives, with a trie of the vocabulary.
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from flowforge.grammars.vocabulary import Vocabulary
 
 _MAX_WARMING_TOKENS = 64
+_MAX_WARMING_MASK_S = 0.02
+# How llguidance words that a step went past what it may cost.
+_LIMIT = re.compile(r"limit|too many|too complex|fuel", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +154,15 @@ class ConstraintState:
     def _raise_if_broken(self) -> None:
         if not self._matcher.is_error():
             return
-        if self._matcher.stop_reason() in ("ParserTooComplex", "LexerTooComplex"):
+        # The first line only: what follows is the parser's state, and with it the output.
+        reason = self._matcher.get_error().splitlines()[0]
+        if _LIMIT.search(reason) is not None:
             raise WorkflowError(
                 "WF418",
                 f"the constraint outgrew its limits after {self._num_tokens} tokens",
                 help="make the schema, grammar or regex simpler: fewer nested repetitions, less "
                 "that can be read in two ways",
             )
-        # The first line only: what follows is the parser's state, and with it the output.
-        reason = self._matcher.get_error().splitlines()[0]
         raise InternalError(
             "IN411", f"the constraint's matcher failed: {reason}", help="please report this"
         )
@@ -191,7 +196,10 @@ class CompiledConstraint:
 
 def _warm(prototype: LLMatcher, vocabulary: Vocabulary) -> None:
     """Go along one short output: copies carry the lexer states that its masks have learned."""
+    started_at = time.perf_counter()
     prototype.compute_bitmask()
+    if time.perf_counter() - started_at > _MAX_WARMING_MASK_S:
+        return
     for token_id in find_closing(prototype, vocabulary, _MAX_WARMING_TOKENS) or ():
         prototype.consume_token(token_id)
         prototype.compute_bitmask()

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 MAX_NESTING = 64
 MAX_CHARS = 1_000_000
-_MAX_REASON_CHARS = 200
+# Schemas compiled by themselves in search of the one at fault.
+_MAX_LOOKS = 200
 
 
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -252,28 +253,46 @@ def _check_grammar(schema: JsonValue, options: JsonOptions) -> list[SchemaProble
 
 def _compiled(schema: JsonValue, options: JsonOptions) -> tuple[JsonGrammar | None, str]:
     """The grammar of a schema, or why none compiles."""
-    from llguidance import LLMatcher
-
     from flowforge.grammars.json_grammar import json_grammars
 
     reasons: list[str] = []
     for grammar in json_grammars(schema, options):
-        reason = str(LLMatcher.validate_grammar(grammar.text))
-        # A warning is about the grammar's speed.
-        if not reason or reason.startswith("WARNING"):
+        reason = _fault_of(grammar)
+        if not reason:
             return grammar, ""
-        reasons.append(" ".join(reason.removeprefix("ERROR: ").split())[:_MAX_REASON_CHARS])
+        reasons.append(" ".join(reason.split()))
     return None, reasons[-1]
 
 
-def _locate(schema: JsonValue, reason: str, options: JsonOptions, path: Path = ()) -> Path:
+def _fault_of(grammar: JsonGrammar) -> str:
+    """Why a grammar does not compile; empty where it does."""
+    # Here and not above: most schemas are sure to compile, and these imports are slow.
+    from flowforge.grammars.compilation import GrammarRefused, build_matcher, byte_tokenizer
+
+    try:
+        build_matcher(byte_tokenizer(), grammar.text)
+    except GrammarRefused as refused:
+        return refused.reason
+    return ""
+
+
+def _locate(schema: JsonValue, reason: str, options: JsonOptions) -> Path:
     """Find the innermost schema that fails by itself in the same words: llguidance names no place.
 
     One with references to the whole fails in other words by itself and is passed over.
     """
-    if isinstance(schema, dict):
-        for keyword, value in schema.items():
+    path: Path = ()
+    is_inner, num_looks = True, 0
+    while is_inner:
+        is_inner = False
+        for keyword, value in schema.items() if isinstance(schema, dict) else ():
             for inner_path, inner in inner_schemas(keyword, value):
+                num_looks += 1
+                if num_looks > _MAX_LOOKS:
+                    return path
                 if isinstance(inner, dict) and _compiled(inner, options)[1] == reason:
-                    return _locate(inner, reason, options, (*path, *inner_path))
+                    schema, path, is_inner = inner, (*path, *inner_path), True
+                    break
+            if is_inner:
+                break
     return path

@@ -81,13 +81,19 @@ def _controls_of(raw: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in added if not (one["content"].isspace() and one["content"] in known)]
 
 
+# Beside llguidance's own: tokens that are words, which names and patterns allow all at once.
+_WORD_SLICES = ("[a-zA-Z]{1,10}", "[a-zA-Z0-9]+")
+
+
 def _build(raw: dict[str, Any], eos_ids: list[int], vocab_size: int) -> LLTokenizer:
     # Here and not above: the import takes 150 ms, which `flowforge --help` does not have.
     from llguidance import LLTokenizer
 
     apart = json.dumps(_with_controls_apart(raw), ensure_ascii=False)
     try:
-        return LLTokenizer(apart, n_vocab=vocab_size, eos_token=eos_ids)
+        space, *rest = LLTokenizer.general_slices()
+        slices = [space, *_WORD_SLICES, *rest]
+        return LLTokenizer(apart, n_vocab=vocab_size, eos_token=eos_ids, slices=slices)
     except ValueError as error:
         raise _unfit(str(error)) from error
 

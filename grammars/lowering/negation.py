@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flowforge.grammars.schema_dialect import JsonValue
 
 _MAX_PARTS = 500
+_MAX_DEPTH = 40
 _MAX_TEXT_CHARS = 2_000
 _MAX_TEXT_LEN = 200
 _SAYS_NOTHING = ANNOTATIONS | {"$defs", "definitions", "$schema"}
@@ -53,17 +54,20 @@ class _Negation:
     def __init__(self, references: References) -> None:
         self._references = references
         self._num_parts = 0
+        self._depth = 0
 
     def of(self, schema: JsonValue) -> JsonValue:
         self._num_parts += 1
-        if self._num_parts > _MAX_PARTS:
+        if self._num_parts > _MAX_PARTS or self._depth > _MAX_DEPTH:
             raise _CannotBeNegated
         if not isinstance(schema, dict):
             return schema is False
         parts: list[JsonValue] = []
+        self._depth += 1
         for keyword, value in schema.items():
             if keyword not in _SAYS_NOTHING:
                 parts += self._of_keyword(keyword, value)
+        self._depth -= 1
         return any_of(parts)
 
     def _of_keyword(self, keyword: str, value: JsonValue) -> list[JsonValue]:

@@ -10,7 +10,7 @@ from flowforge.grammars.lowering.arrays import lower_array_keywords
 from flowforge.grammars.lowering.closed_objects import close_object, closes_inside, open_targets
 from flowforge.grammars.lowering.combinations import lower_combinations
 from flowforge.grammars.lowering.exclusion import Exclusion
-from flowforge.grammars.lowering.formats import asks_judge_only, is_masked
+from flowforge.grammars.lowering.formats import EXACT_PATTERNS, asks_judge_only, is_masked
 from flowforge.grammars.lowering.normal_form import normal_form
 from flowforge.grammars.lowering.objects import lower_object_keywords
 from flowforge.grammars.lowering.positions import REWRITTEN, SCHEMA_MAPS, inner_schemas
@@ -92,8 +92,11 @@ class SchemaWalk:
             schema = close_object(schema, self.references)
         schema = self._without_keywords(schema, path)
         lowered: dict[str, JsonValue] = {}
+        exact: list[JsonValue] = []
         for keyword, value in schema.items():
-            if keyword == "format" and not is_masked(value):
+            if keyword == "format" and value in EXACT_PATTERNS:
+                exact.append({"pattern": EXACT_PATTERNS[str(value)]})
+            elif keyword == "format" and not is_masked(value):
                 if asks_judge_only(value):
                     self.leave_out(path, keyword, f"the mask does not know {value!r}")
             elif keyword == "pattern" and (reason := why_not_masked(str(value))) is not None:
@@ -104,6 +107,7 @@ class SchemaWalk:
                 inside = closes_inside(schema, keyword, closes=closes)
                 lowered[keyword] = self._lower_value(keyword, value, path, closes=inside)
         conjuncts = [
+            *exact,
             *lower_object_keywords(self, schema, lowered, path),
             *lower_array_keywords(self, schema, lowered, path),
             *lower_combinations(self, schema, path, closes=closes),

@@ -121,6 +121,11 @@ EXACT: list[tuple[Any, list[object], list[object]]] = [
     ({"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1}
      | {"exclusiveMinimum": True}, [2], [1]),
     ({"enum": [1.0, "a"]}, [1, "a"], [2]),
+    (
+        {"type": "string", "format": "date"},
+        ["2024-02-29", "2000-02-29", "0001-01-01", "1999-12-31"],
+        ["2023-02-29", "1900-02-29", "0000-01-01", "2024-04-31", "2024-13-01"],
+    ),
     ({"type": "array", "minItems": 2.0}, [[1, 2]], [[1]]),
 ]  # fmt: skip
 
