@@ -37,7 +37,8 @@ async def _answer(backend: EngineBackend, spec: GrammarSpec, seed: int) -> Gener
     sampling = Sampling(max_tokens=40, temperature=1.5, seed=seed)
     try:
         items = conversation.generate(GenerateRequest(sampling=sampling, grammar=spec))
-        return [item async for item in items if isinstance(item, GenerationDone)][0]
+        results = [item async for item in items if isinstance(item, GenerationDone)]
+        return results[0]
     finally:
         await conversation.close()
 
