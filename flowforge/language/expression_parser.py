@@ -30,6 +30,7 @@ from flowforge.language.expression_nodes import (
     depth_of,
 )
 from flowforge.language.expression_tokens import RESERVED_WORDS, Token, token_at
+from flowforge.language.json_values import problem_with_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -286,11 +287,17 @@ def _number(text: str) -> int | float:
 
 def _text_of_token(token: Token) -> str:
     try:
-        return _text_of_literal(token.text)
+        text = _text_of_literal(token.text)
     except ValueError as error:
         message = "an escape in the text is not one of JSON's"
         help = r"allowed are \n \t \" \' \\ \/ \b \f \r \uXXXX"
         raise ExpressionSyntaxError("WF201", message, token.start, token.end, help) from error
+    problem = problem_with_text(text)
+    if problem is not None:
+        message = f"an escape names half a character: {problem}"
+        help = "write the character itself, or both halves of it"
+        raise ExpressionSyntaxError("WF201", message, token.start, token.end, help)
+    return text
 
 
 def _text_of_literal(literal: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ MAX_TEXT_CHARS = 8_000_000
 MAX_VALUE_PARTS = 200_000
 MAX_VALUE_DEPTH = 200
 _MAX_INTEGER_BITS = 1_024
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_json(text: str) -> JsonValue:
@@ -76,6 +78,16 @@ def problem_with_text(text: str) -> str | None:
         what = f"byte 0x{char - 0xDC00:02x}" if 0xDC80 <= char <= 0xDCFF else f"U+{char:04X}"
         return f"{what} at position {error.start} is no character of UTF-8"
     return None
+
+
+def with_whole_characters(text: str) -> str:
+    r"""A text with each pair of surrogates as the character that it stands for.
+
+    JSON escapes what lies beyond U+FFFF in two halves, `"\ud83d\ude00"`. Halves alone are left.
+    """
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 class EvaluationError(Exception):

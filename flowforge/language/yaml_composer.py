@@ -23,6 +23,7 @@ from ruamel.yaml.events import (
 )
 
 from flowforge.language.diagnostics import Diagnostic
+from flowforge.language.json_values import problem_with_text, with_whole_characters
 from flowforge.language.source import Span
 from flowforge.language.yaml_document import Composed
 from flowforge.language.yaml_nodes import (
@@ -262,7 +263,8 @@ class _Composer:
         return entries
 
     def _scalar(self, event: Any) -> ScalarNode:
-        span, text, style = _span(event), str(event.value), _STYLES[event.style]
+        span, style = _span(event), _STYLES[event.style]
+        text = self._unicode(str(event.value), span)
         tag = None if event.tag in (None, "!") else str(event.tag)
         if tag == _CORE_TAGS + "str" or (event.tag == "!" and style == "plain"):
             return ScalarNode(span, text, text, "double")
@@ -274,6 +276,16 @@ class _Composer:
         except ScalarError as error:
             self.report("WF015", str(error), span, "quote it if it is meant as a text")
             return ScalarNode(span, text, text, style)
+
+    def _unicode(self, text: str, span: Span) -> str:
+        """A text whose escapes may name halves of a character, as JSON's do."""
+        paired = with_whole_characters(text)
+        problem = problem_with_text(paired)
+        if problem is None:
+            return paired
+        help = "write the character itself, or both halves of it"
+        self.report("WF002", f"an escape names half a character: {problem}", span, help)
+        return "".join(char for char in paired if problem_with_text(char) is None)
 
     def _check_tag(self, event: Any, *allowed: str) -> None:
         tag = event.tag

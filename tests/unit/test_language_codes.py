@@ -42,6 +42,7 @@ LOOP = (
 # code, place, text. Places of expressions are on line 8, columns from 7.
 FILES = [
     ("WF002", "1:4", "a: \x01"),
+    ("WF002", "1:4", 'x: "\\ud800"\n'),
     ("WF003", "1:1", "#" * 2_000_001),
     ("WF004", "1:1", "# only\n"),
     ("WF005", "1:1", "- a\n"),
@@ -132,6 +133,7 @@ FILES = [
     ("WF156", "4:3", HEAD + "steps:\n  a: { set: 1 }\n"),
     ("WF157", "4:25", HEAD + "steps:\n  a: { user: hi, gen: { json: string } }\n"),
     ("WF201", "8:19", _expression("${ inputs.s = 1 }")),
+    ("WF201", "8:10", _expression('${ "\\ud800" }')),
     ("WF202", "8:10", _expression("${ input.s }")),
     ("WF203", "8:17", _expression("${ inputs.z }")),
     ("WF204", "8:21", _expression("${ inputs.l | joyn }")),
