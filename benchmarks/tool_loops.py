@@ -93,7 +93,7 @@ QUESTIONS = (
 SIDE_BY_SIDE = 100
 CHOICES: tuple[ToolChoice, ...] = ("required", "auto")
 # Beside what the marks of one call take, which differs much between formats.
-MAX_TOKENS: dict[ToolChoice, int] = {"required": 40, "auto": 12}
+MAX_TOKENS: dict[ToolChoice, int] = {"required": 28, "auto": 8}
 EXAMPLE = ToolCall("add", {"numbers": [1]})
 
 
@@ -121,7 +121,7 @@ async def run_once(backend: EngineBackend, idx: int, seed: int, counts: Counter[
     try:
         conversation.add_user(QUESTIONS[idx % len(QUESTIONS)])
         for choice in CHOICES:
-            offer = ToolOffer(TOOLS, choice, 2)
+            offer = ToolOffer(TOOLS, choice, 1)
             most = MAX_TOKENS[choice] + num_marks
             sampling = Sampling(max_tokens=most, temperature=1.0, seed=seed)
             try:

@@ -32,6 +32,7 @@ async def open_engines(
     progress: Progress = silent,
     config: EngineConfig | None = None,
     today: date | None = None,
+    tool_format: str | None = None,
 ) -> AsyncGenerator[EngineSet]:
     """Load the model of a run; models that single steps ask for follow when they do.
 
@@ -41,7 +42,9 @@ async def open_engines(
     async with AsyncExitStack() as stack:
 
         async def open_engine(directory: Path) -> EngineBackend:
-            opened = open_engine_backend(directory, config=config, today=today)
+            opened = open_engine_backend(
+                directory, config=config, today=today, tool_format=tool_format
+            )
             return await stack.enter_async_context(opened)
 
         directory = await _directory_of(model, progress)

@@ -7,6 +7,7 @@ template's own, tools and results are told in plain text.
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from flowforge.engine.text.chat_template import ChatTemplate
     from flowforge.grammars import Vocabulary
     from flowforge.grammars.tool_formats import CompiledTools, Reasoning, ToolCall, ToolDefinition
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,12 @@ class ToolSpeech:
         request = ToolsRequest(offer.tools, offer.choice, offer.max_calls, reasoning)
         key = repr(request)
         if key not in self._compiled:
-            self._compiled[key] = compile_tools(request, self.format, vocabulary)
+            compiled = self._compiled[key] = compile_tools(request, self.format, vocabulary)
+            for one in compiled.loose:
+                place = (
+                    f"argument {one.name!r} of tool {one.tool!r}" if one.name else repr(one.tool)
+                )
+                _logger.warning("%s is checked after it is written: %s", place, one.reason)
         return self._compiled[key]
 
     def _asked_to_answer(self, history: History) -> History:
