@@ -45,7 +45,7 @@ def plan_for_each(planner: Planner, verb: ForEach, path: str, scope: PlanScope) 
     items = planner.evaluator.value_of(verb.items, scope.values)
     if isinstance(items, list):
         branches = [
-            planner.block(verb.body, f"{path}[{idx}]", scope, {verb.variable: item})
+            _branch(planner, verb.body, f"{path}[{idx}]", scope, {verb.variable: item}, verb.join)
             for idx, item in enumerate(items)
         ]
         cost = beside([branch.cost for branch in branches], verb.limit, verb.join)
@@ -58,12 +58,25 @@ def plan_parallel(planner: Planner, verb: Parallel, path: str, scope: PlanScope)
     for name, block in verb.branches.items():
         # A branch that is one step of its own name has no level of its own.
         segment = "" if list(block.steps) == [name] else f"/{name}"
-        branches[name] = planner.block(block, f"{path}{segment}", scope, {})
+        branches[name] = _branch(planner, block, f"{path}{segment}", scope, {}, verb.join)
     cost = beside([branch.cost for branch in branches.values()], None, verb.join)
     joined = _joined(planner, verb.join, path, list(branches.values()))
     if isinstance(joined, list):
         joined = dict(zip(branches, joined, strict=True))
     return Outcome(cost, joined)
+
+
+def _branch(
+    planner: Planner,
+    block: Block,
+    path: str,
+    scope: PlanScope,
+    variables: Mapping[str, PlanValue],
+    join: Join,
+) -> Outcome:
+    """One of several; only `all` fails by the failure of one."""
+    plan = partial(planner.block, block, path, scope, variables)
+    return plan() if isinstance(join, All) else planner.allowed_to_fail(path, plan)
 
 
 def plan_loop(planner: Planner, verb: Loop, path: str, scope: PlanScope) -> Outcome:
@@ -136,7 +149,7 @@ def _for_open_list(
             key, tokens = f"{source.key}[{idx}]", Quantity(0, source.tokens.most)
             item = Unknown(key, tokens, UNBOUNDED, source.origins)
             variables: dict[str, PlanValue] = {verb.variable: item}
-            branch = planner.block(verb.body, f"{path}[{idx}]", scope, variables)
+            branch = _branch(planner, verb.body, f"{path}[{idx}]", scope, variables, verb.join)
             is_sure = idx < count.least
             cost = branch.cost if is_sure else branch.cost.or_nothing()
             branches.append(Outcome(cost, branch.value))

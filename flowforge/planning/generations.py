@@ -182,6 +182,17 @@ class GenerationPlanner:
         self.generations.append(generation)
         self._path_to_model[generation.path] = generation.model
 
+    def doubt_since(self, num_planned: int) -> Cost:
+        """Take back the certainty of all generations but the first so many; what they may cost."""
+        doubtful = [replace(one, is_certain=False) for one in self.generations[num_planned:]]
+        self.generations[num_planned:] = doubtful
+        cost = Cost()
+        for one in doubtful:
+            pages = cost.pages + one.pages
+            alone = Cost(one.prefilled, one.reused, one.generated, one.generated)
+            cost = replace(cost.then(alone), pages=pages)
+        return cost.or_nothing()
+
     def model(self, name: str | None) -> PlannedModel:
         """A model that a step runs on."""
         return self._models[name]

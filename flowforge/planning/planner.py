@@ -195,13 +195,9 @@ class Planner:
         return outcome
 
     def _first_try(self, step: Step, path: str, scope: PlanScope) -> Outcome:
-        try:
+        if step.catch is None:
             return self._verb(step.verb, path, scope)
-        except WorkflowError as error:
-            if step.catch is None or error.code == _TOO_LARGE:
-                raise
-            self.problems.append(f"{path}: {error.message}")
-            return Outcome(Cost(), Unknown(path))
+        return self.allowed_to_fail(path, partial(self._verb, step.verb, path, scope))
 
     def _caught(self, step: Step, path: str, scope: PlanScope, outcome: Outcome) -> Outcome:
         assert step.catch is not None
@@ -299,13 +295,21 @@ class Planner:
     def perhaps(self, path: str, plan: Callable[[], Outcome]) -> Outcome:
         """What may not happen may fail, too, without the run failing for certain."""
         with self.maybe():
-            try:
-                return plan()
-            except WorkflowError as error:
-                if error.code == _TOO_LARGE:
-                    raise
-                self.problems.append(f"{path}: {error.message}")
-                return Outcome(Cost(), Unknown(path))
+            return self.allowed_to_fail(path, plan)
+
+    def allowed_to_fail(self, path: str, plan: Callable[[], Outcome]) -> Outcome:
+        """What the run outlives the failure of: how far it comes until then is not certain."""
+        marks = [book.mark() for book in self._books]
+        num_planned = len(self.writer.generations)
+        try:
+            return plan()
+        except WorkflowError as error:
+            if error.code == _TOO_LARGE:
+                raise
+            for book, mark in zip(self._books, marks, strict=True):
+                book.forget_since(mark)
+            self.problems.append(f"{path}: {error.message}")
+            return Outcome(self.writer.doubt_since(num_planned), Unknown(path))
 
 
 def _in_order(needs: Mapping[str, frozenset[str]]) -> list[str]:

@@ -137,6 +137,18 @@ steps:
   d: { from: a, user: "Now ${ b | bullets }", gen: { max_tokens: 2 } }
 outputs: { d: "${ d }" }
 """,
+    "branches of which one fails": """
+steps:
+  a:
+    for: number in [2, 0, 1]
+    join: settle
+    do:
+      b: { user: "Round ${ number } of three", gen: { max_tokens: 4 } }
+      c: { user: "Of ${ b } and ${ 6 / number }", gen: { max_tokens: 4 } }
+    yield: ${ c }
+  d: { user: "All ${ a | where('ok') | pluck('value') | json }", gen: { max_tokens: 2 } }
+outputs: { d: "${ d }" }
+""",
     "answers that are cut, flattened and paired": """
 steps:
   a:

@@ -127,6 +127,40 @@ outputs: { a: "${ a }" }
     assert "may not fit" == plan.context_fit
 
 
+@pytest.mark.parametrize(
+    "join", ["settle", "first", "vote", "{ quorum: 2 }", "{ best: '${ value | len }' }"]
+)
+def test_a_branch_that_fails_for_certain_is_planned_where_the_run_outlives_it(join: str) -> None:
+    plan = plan_of(f"""
+steps:
+  a:
+    for: number in [1, 0, 2]
+    join: {join}
+    do:
+      b: {{ user: "Round ${{ number }}", gen: {{ max_tokens: 3 }} }}
+      c: {{ set: "${{ 10 / number }}", after: b }}
+      d: {{ user: "${{ b }} and ${{ c }}", gen: {{ max_tokens: 3 }} }}
+    yield: ${{ d }}
+outputs: {{ a: "${{ a }}" }}
+""")
+
+    (problem,) = plan.problems
+    assert problem.startswith("a[1]: division by zero")
+    path_to_certain = {one.path: one.is_certain for one in plan.generations}
+    assert {"a[0]/b", "a[0]/d", "a[1]/b", "a[2]/b", "a[2]/d"} == path_to_certain.keys()
+    assert not path_to_certain["a[1]/b"]
+    assert path_to_certain["a[2]/d"]
+
+
+def test_a_branch_that_fails_for_certain_fails_the_plan_where_it_fails_the_run() -> None:
+    with pytest.raises(WorkflowError, match="division by zero"):
+        plan_of("""
+steps:
+  a: { for: "number in [1, 0]", do: { b: { set: "${ 10 / number }" } } }
+outputs: { a: "${ a }" }
+""")
+
+
 def test_retries_and_catches_are_in_the_most_and_not_in_the_least() -> None:
     text = """
 steps:
