@@ -33,6 +33,15 @@ def load_grammar(spec: GrammarSpec) -> AnswerGrammar:
     )
 
 
+def lark_grammar(spec: GrammarSpec) -> LarkGrammar:
+    """Load a grammar in lark's dialect. Raises like `load_grammar`."""
+    from flowforge.grammars.lark.grammar import LarkGrammar
+
+    grammar = load_grammar(spec)
+    assert isinstance(grammar, LarkGrammar)
+    return grammar
+
+
 def check_grammar(spec: GrammarSpec) -> list[GrammarProblem]:
     """All problems of a grammar, compiled without any model."""
     try:

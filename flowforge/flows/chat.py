@@ -11,6 +11,7 @@ from flowforge.flows.branches import BranchTask, BranchTasks, TaskBoard, run_eac
 from flowforge.flows.choices import require_exact_options
 from flowforge.flows.cursor import Form
 from flowforge.flows.functions import step_name_of
+from flowforge.flows.grammar_answers import grammar_spec, parsed_answer, transformed
 from flowforge.flows.prompts import render_prompt
 from flowforge.flows.rounds import require_count
 from flowforge.flows.scopes import branch_path, branch_scope
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
         Sequence,
     )
     from contextlib import AbstractAsyncContextManager
-    from typing import Unpack
+    from pathlib import Path
+    from typing import Any, Unpack
 
+    from lark import Transformer
     from pydantic import TypeAdapter
 
     from flowforge.backends.protocol import GenerationDone, Score
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from flowforge.flows.branches import ForkJoin
     from flowforge.flows.choices import Scoring
     from flowforge.flows.cursor import Cursor
+    from flowforge.flows.grammar_answers import ParsedText
     from flowforge.flows.retries import NextTry, Retry
     from flowforge.flows.sampling import SamplingOptions
     from flowforge.flows.scopes import Scope
@@ -155,6 +159,68 @@ class Chat:
         answer = answer_type(kind, items)
         form = Form(schema=answer.schema)
         return await self._write(name, retry, sampling, form, answer.value_of)
+
+    @overload
+    async def parse(
+        self,
+        grammar: str | Path,
+        /,
+        *,
+        start: str = "start",
+        parser: Literal["earley", "lalr"] = "earley",
+        approximate: bool = False,
+        transformer: None = None,
+        retry: Retry | int = 1,
+        name: str = "parse",
+        **sampling: Unpack[SamplingOptions],
+    ) -> ParsedText: ...
+
+    @overload
+    async def parse(
+        self,
+        grammar: str | Path,
+        /,
+        *,
+        start: str = "start",
+        parser: Literal["earley", "lalr"] = "earley",
+        approximate: bool = False,
+        transformer: Transformer[Any, T],
+        retry: Retry | int = 1,
+        name: str = "parse",
+        **sampling: Unpack[SamplingOptions],
+    ) -> T: ...
+
+    async def parse(
+        self,
+        grammar: str | Path,
+        /,
+        *,
+        start: str = "start",
+        parser: Literal["earley", "lalr"] = "earley",
+        approximate: bool = False,
+        transformer: Transformer[Any, T] | None = None,
+        retry: Retry | int = 1,
+        name: str = "parse",
+        **sampling: Unpack[SamplingOptions],
+    ) -> ParsedText | T:
+        """Let the model write a text of a Lark grammar; gives it with its tree.
+
+        grammar: a .lark file, a shipped one such as 'flowforge/json', or the grammar itself. start,
+        parser, approximate: as in a workflow's `grammar`. transformer: lark's, whose result is
+        given in place of the tree. retry: as for `gen`; a text that lark refuses is such a try.
+        Raises WorkflowError WF430 to WF434, WF501, ChatBusy.
+        """
+        spec = grammar_spec(grammar, start, parser, approximate)
+        cursor = self._cursor
+
+        async def attempt(path: str, following: NextTry | None) -> ParsedText | T:
+            form = Form(grammar=spec)
+            async with cursor.attempt(path, sampling, form, following) as turn:
+                answer = await parsed_answer(path, await turn.write(), spec)
+                turn.value = answer.text
+                return transformed(answer, transformer)
+
+        return await cursor.tried(name, retry, attempt)
 
     async def choose(
         self,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from flowforge.flows.sampling import SamplingOptions
     from flowforge.flows.scopes import Scope
     from flowforge.flows.session import FlowSession
-    from flowforge.language.program import JsonValue
+    from flowforge.language.program import GrammarSpec, JsonValue
 
 T = TypeVar("T")
 
@@ -46,6 +46,7 @@ class Form:
     choice: tuple[str, ...] | None = None
     regex: str | None = None
     offer: ToolOffer | None = None
+    grammar: GrammarSpec | None = None
 
 
 FREE = Form()
@@ -264,6 +265,7 @@ class Cursor:
             choice=form.choice,
             regex=form.regex,
             offer=form.offer,
+            grammar=form.grammar,
             label=path,
         )
 

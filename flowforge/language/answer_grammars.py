@@ -93,7 +93,7 @@ def _read(origin: Entry, options: MappingNode, context: Context) -> GrammarSpec 
 
 
 def _with_text(spec: GrammarSpec, origin: Entry, text: str, context: Context) -> GrammarSpec | None:
-    kind = origin.key if origin.key in _ORIGINS else _kind_of(text)
+    kind = origin.key if origin.key in _ORIGINS else kind_of_grammar(text)
     match kind:
         case "text":
             name = f"{context.source.file} (grammar)"
@@ -108,7 +108,8 @@ def _with_text(spec: GrammarSpec, origin: Entry, text: str, context: Context) ->
             return None
 
 
-def _kind_of(text: str) -> str:
+def kind_of_grammar(text: str) -> str:
+    """Whether a text is a grammar ('text'), its file or name, or, '', none of them."""
     if "\n" in text.strip() or ":" in text:
         return "text"
     if text.strip().endswith(".lark"):

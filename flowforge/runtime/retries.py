@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 TIMED_OUT = "WF504"
 NOT_JOINED = "WF507"
 REFUSED = "WF603"
+NOT_IN_GRAMMAR = "WF433"
 _PERMANENT = ("TL1", "EN202", "EN3")
 """How codes begin that every try would meet again: a tool that cannot be called as it is asked to,
 a prompt that cannot fit, a tokenizer or template that cannot be used."""
@@ -22,7 +23,8 @@ def may_pass_later(error: FlowForgeError) -> bool:
     """Whether the same step, tried again, may succeed: never for what its author has to change."""
     # A join that was not met: the failures of its branches, which come with it, decide. An answer
     # that its type's own validators refuse: no schema can say what they want, and another may do.
-    if error.code in {TIMED_OUT, NOT_JOINED, REFUSED}:
+    # So may another text where a grammar's mask is approximate, or its parser stricter.
+    if error.code in {TIMED_OUT, NOT_JOINED, REFUSED, NOT_IN_GRAMMAR}:
         return True
     return isinstance(error, EngineError | ToolError) and not error.code.startswith(_PERMANENT)
 
