@@ -92,7 +92,7 @@ async def main(args: argparse.Namespace) -> None:
     whole: Counter[str] = Counter()
     started_at = time.monotonic()
     async with open_engine_backend(directory, config=EngineConfig(num_threads=1)) as backend:
-        for name, schema in accepted():
+        for name, schema in accepted()[args.skip :]:
             counts = await sample_schema(backend, name, schema, args)
             whole += counts
             print(f"{name}: {dict(counts)}", flush=True)
@@ -106,4 +106,5 @@ if __name__ == "__main__":
     parser.add_argument("--samples", type=int, default=50)
     parser.add_argument("--temperature", type=float, default=1.5)
     parser.add_argument("--max-tokens", type=int, default=80)
+    parser.add_argument("--skip", type=int, default=0, help="schemas that were run before")
     anyio.run(main, parser.parse_args())

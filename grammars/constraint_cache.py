@@ -29,6 +29,14 @@ class ConstraintCache:
         self._under_way: dict[Hashable, threading.Event] = {}
         self._lock = threading.Lock()
 
+    def find(self, key: Hashable) -> CompiledConstraint | None:
+        """What `key` stands for, if it was compiled; never waits. Raises a kept refusal."""
+        with self._lock:
+            found = self._entries.get(key)
+        if isinstance(found, FlowForgeError):
+            raise found
+        return found
+
     def get(self, key: Hashable, compile: Callable[[], CompiledConstraint]) -> CompiledConstraint:
         """What `key` stands for: kind, source and options. Compiles it at first, on this thread.
 

@@ -20,7 +20,7 @@ from flowforge.grammars.closing_state import ClosingState
 from flowforge.grammars.constraint_cache import ConstraintCache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from flowforge.backends.protocol import GenerateRequest
     from flowforge.engine.constraint import TokenConstraint
@@ -40,6 +40,7 @@ class AnswerConstraints:
         self._vocab_size = vocab_size
         self._vocabulary: Vocabulary | None = None
         self._cache = ConstraintCache()
+        self._compiling = anyio.Lock()
 
     def vocabulary(self) -> Vocabulary:
         """For worker threads; two that ask first at the same time make two."""
@@ -63,7 +64,7 @@ class AnswerConstraints:
         if tools is not None:
             constraint: TokenConstraint = tools.constraint.start()
         elif has_form(request):
-            compiled = await anyio.to_thread.run_sync(self._compiled, request)
+            compiled = await self._compiled(request)
             state = compiled.start()
             constraint = ClosingState(state) if request.options.on_cut == "close" else state
             if not _take(constraint, self._tokenizer.encode(request.prefill)):
@@ -89,30 +90,33 @@ class AnswerConstraints:
                 return
             yield token_id
 
-    def _compiled(self, request: GenerateRequest) -> CompiledConstraint:
-        options = JsonOptions(request.options.on_unsupported, request.options.whitespace)
-        if request.choice is not None:
-            choice = request.choice
-            return self._cache.get(
-                ("choice", choice), lambda: compile_choice(choice, self.vocabulary())
-            )
-        if request.regex is not None:
-            regex = request.regex
-            return self._cache.get(
-                ("regex", regex), lambda: compile_regex(regex, self.vocabulary())
-            )
-        if request.grammar is not None:
-            grammar = request.grammar
-            return self._cache.get(
-                grammar, lambda: load_grammar(grammar).compile(self.vocabulary())
-            )
+    async def _compiled(self, request: GenerateRequest) -> CompiledConstraint:
+        key, compile = self._recipe(request)
+        compiled = self._cache.find(key)
+        if compiled is None:
+            # One at a time: many that wait for one constraint must not wait in a thread each.
+            async with self._compiling:
+                compiled = self._cache.find(key)
+                if compiled is None:
+                    compiled = await anyio.to_thread.run_sync(self._cache.get, key, compile)
+        return compiled
+
+    def _recipe(
+        self, request: GenerateRequest
+    ) -> tuple[Hashable, Callable[[], CompiledConstraint]]:
+        """What a request's constraint is kept under, and how it is compiled."""
+        if (choice := request.choice) is not None:
+            return ("choice", choice), lambda: compile_choice(choice, self.vocabulary())
+        if (regex := request.regex) is not None:
+            return ("regex", regex), lambda: compile_regex(regex, self.vocabulary())
+        if (grammar := request.grammar) is not None:
+            return grammar, lambda: load_grammar(grammar).compile(self.vocabulary())
         schema = request.json_schema
         assert schema is not None, "a form is one of four"
+        options = JsonOptions(request.options.on_unsupported, request.options.whitespace)
         # The order of its keys counts: it is the order in which the model writes them.
-        return self._cache.get(
-            ("json", json.dumps(schema), options),
-            lambda: compile_json_schema(schema, self.vocabulary(), options),
-        )
+        key = ("json", json.dumps(schema), options)
+        return key, lambda: compile_json_schema(schema, self.vocabulary(), options)
 
 
 def has_form(request: GenerateRequest) -> bool:

@@ -26,6 +26,8 @@ def test_a_constraint_is_compiled_once() -> None:
     first = cache.get("a", constraint)
 
     assert first is cache.get("a", constraint)
+    assert first is cache.find("a")
+    assert cache.find("b") is None
     assert first is not cache.get("b", constraint)
 
 
