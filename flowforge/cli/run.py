@@ -131,7 +131,7 @@ def run(
     from flowforge.cli.session import Session, SessionOptions
 
     session = SessionOptions(backend, model, answers, display, engine)
-    if no_journal or not launch.is_durable:
+    if no_journal:
         return Session(launch, session).run()
     with open_journal(journal_path) as journal:
         return Session(launch, session, lambda: _new_run(journal, launch, session)).run()

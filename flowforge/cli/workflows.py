@@ -30,7 +30,7 @@ class Launch:
     """A workflow and its inputs, ready to begin.
 
     target: what names the workflow, absolute. definitions: see `runtime.definitions`. model: which
-    the workflow names. is_durable: whether it can be written down and gone on with.
+    the workflow names.
     """
 
     begin: Begin
@@ -40,7 +40,6 @@ class Launch:
     seed: int
     definitions: Mapping[str, str]
     model: str | None = None
-    is_durable: bool = True
 
 
 def program_to_begin(
@@ -76,6 +75,8 @@ def program_to_begin(
 
 def launch_of(begun: RunBegun, *, as_json: bool) -> Launch | None:
     """The workflow of a run, as it is now; None when it has errors, which are told then."""
+    if begun.target.endswith(".py") or ".py:" in begun.target:
+        return flow_to_begin(begun.target, begun.inputs, begun.seed)
     from flowforge.cli.diagnostics import print_workflow_errors
     from flowforge.runtime.checking import load_file
 
@@ -112,11 +113,19 @@ def flow_to_begin(target: str, given: Mapping[str, JsonValue], seed: int | None)
     values = flow.resolve_inputs(given)
     run_seed = drawn_seed() if seed is None else seed
     return Launch(
-        lambda backend, asker, _: start_flow(flow, values, backend, seed=run_seed, asker=asker),
+        lambda backend, asker, journal: start_flow(
+            flow, values, backend, seed=run_seed, asker=asker, journal=journal
+        ),
         flow.name,
-        target,
-        {},
+        _absolute_target(target),
+        given,
         run_seed,
         {},
-        is_durable=False,
     )
+
+
+def _absolute_target(target: str) -> str:
+    """FILE.py or FILE.py:NAME, found from any folder."""
+    file, colon, name = target.rpartition(":")
+    is_named = bool(colon) and file.endswith(".py")
+    return f"{Path(file).absolute()}:{name}" if is_named else str(Path(target).absolute())

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
 import anyio
 
+from flowforge.errors import FlowForgeError
+from flowforge.flows.memo import FlowMemo
 from flowforge.flows.run import Run
 from flowforge.flows.scopes import SCOPE, Scope
 from flowforge.flows.session import FlowSession
 from flowforge.flows.values import shown_value
 from flowforge.runtime.clock import MonotonicClock
+from flowforge.runtime.commands import Broken, Succeeded
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
 from flowforge.runtime.failures import failure_event
 from flowforge.runtime.people import nobody
 from flowforge.runtime.run import RunCancelledError, RunFailedError
 from flowforge.runtime.seeds import drawn_seed
+from flowforge.runtime.state import Failure
 from flowforge.runtime.stream import MAX_WAITING, EventStream
 
 if TYPE_CHECKING:
@@ -24,9 +28,12 @@ if TYPE_CHECKING:
 
     from flowforge.backends.protocol import Backend
     from flowforge.flows.flow import Flow
+    from flowforge.language.program import JsonValue
     from flowforge.runtime.clock import Clock
+    from flowforge.runtime.commands import Outcome
+    from flowforge.runtime.events import Accounting, Fact
     from flowforge.runtime.people import Asker
-    from flowforge.runtime.state import Failure
+    from flowforge.runtime.run_journal import RunJournal
     from flowforge.runtime.stream import EventReader
 
 P = ParamSpec("P")
@@ -61,15 +68,21 @@ async def start_flow(
     clock: Clock | None = None,
     seed: int | None = None,
     asker: Asker | None = None,
+    journal: RunJournal | None = None,
 ) -> AsyncGenerator[FlowHandle[T]]:
     """Start a flow, which goes on beside the block.
 
     Leaving the block cancels what still runs and returns when every conversation is closed.
-    inputs: as `Flow.resolve_inputs` gives them. clock, seed, asker: as for `runtime.run.start`.
+    inputs: as `Flow.resolve_inputs` gives them. clock, seed, asker, journal: as for
+    `runtime.run.start`; a flow that goes on runs its function again and takes over what was done.
     """
     clock = clock or MonotonicClock()
+    if journal is not None and journal.seed is not None:
+        seed = journal.seed
     seed = drawn_seed() if seed is None else seed
-    session = FlowSession(backend, EventStream(clock.now), seed, clock, asker or nobody)
+    memo = None if journal is None else FlowMemo(journal)
+    stream = EventStream(clock.now, None if memo is None else memo.tap)
+    session = FlowSession(backend, stream, seed, clock, asker or nobody, memo)
     execution = _Execution(flow, inputs, session)
     body_error: Exception | None = None
     async with anyio.create_task_group() as tasks:
@@ -103,18 +116,21 @@ class _Execution(Generic[P, T]):
         """Run to the end; whatever happens, conversations are closed and the stream is ended."""
         session, flow = self.session, self._flow
         inputs = {name: shown_value(value) for name, value in self._inputs.items()}
-        session.stream.emit(RunStarted(flow.name, inputs, session.seed))
         SCOPE.set(Scope())
         try:
             with self.scope:
                 try:
+                    resumed = None if session.memo is None else await session.memo.take_over()
+                    session.stream.emit(RunStarted(flow.name, inputs, session.seed))
+                    if resumed is not None:
+                        session.stream.emit(resumed)
                     self._values.append(await flow.call(Run(session), self._inputs))
                 except Exception as error:
                     self._failures = session.log.failures(error, otherwise=flow.name)
         finally:
             with anyio.CancelScope(shield=True):
                 await session.close_all()
-            self._end()
+                await self._end()
 
     async def result(self) -> T:
         """What the flow returned. Raises RunFailedError, or RunCancelledError after a cancel."""
@@ -125,16 +141,35 @@ class _Execution(Generic[P, T]):
             raise RunCancelledError
         return self._values[0]
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
         session = self.session
         accounting = session.accounting()
         self._failures = (*self._failures, *session.close_failures)
-        if self._failures:
-            told = tuple(map(failure_event, self._failures))
-            session.stream.emit(RunFailed(told, accounting))
-        elif self._values:
-            outputs = {"result": shown_value(self._values[0])}
-            session.stream.emit(RunFinished(outputs, accounting))
-        else:
-            session.stream.emit(RunCancelled(accounting))
+        if session.memo is not None:
+            await self._enter_end(session.memo, accounting)
+        session.stream.emit(self._terminal_fact(accounting))
         self._ended.set()
+
+    async def _enter_end(self, memo: FlowMemo, accounting: Accounting) -> None:
+        """Write the end down; where that fails the run is failed, and can be resumed."""
+        memo.tap(self.session.stream.next_event(self._terminal_fact(accounting)))
+        memo.is_over = True
+        try:
+            await memo.end(self._outcome())
+        except FlowForgeError as error:
+            self._failures = (*self._failures, Failure("run", error))
+
+    def _outcome(self) -> Outcome | None:
+        if self._failures:
+            return Broken(self._failures)
+        return Succeeded(self._outputs()) if self._values else None
+
+    def _terminal_fact(self, accounting: Accounting) -> Fact:
+        if self._failures:
+            return RunFailed(tuple(map(failure_event, self._failures)), accounting)
+        if self._values:
+            return RunFinished(self._outputs(), accounting)
+        return RunCancelled(accounting)
+
+    def _outputs(self) -> dict[str, JsonValue]:
+        return {"result": shown_value(self._values[0])}

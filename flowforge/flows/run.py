@@ -92,7 +92,7 @@ class Run:
         path = SCOPE.get().path(tool.spec.name)
         with self._session.step(path, "call") as end:
             arguments = tool.arguments(*args, **kwargs)
-            value = await self._session.function_tool(tool).call(arguments, path)
+            value = await self._session.call_tool(tool, arguments, path)
             end.value = value
         return tool.result(value)
 
@@ -120,7 +120,7 @@ class Run:
             question = StartQuestion(path, prompt, tuple(choices), shown)
             self._session.stream.emit(StepAsked(path, prompt, tuple(choices), shown))
             answer = await answer_in_time(
-                self._session.asker, self._session.clock, question, timeout_s, on_timeout
+                self._session.ask, self._session.clock, question, timeout_s, on_timeout
             )
             end.value = answer
         return answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import anyio
@@ -23,13 +23,14 @@ from flowforge.runtime.events import (
     StepText,
 )
 from flowforge.runtime.failures import as_flowforge_error
+from flowforge.runtime.people import text_answer
 from flowforge.runtime.retries import may_pass_later
 from flowforge.runtime.seeds import derived_seed
 from flowforge.runtime.state import Failure
 from flowforge.tools.function_tool import FunctionTool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, Generator, Mapping
 
     from flowforge.backends.protocol import (
         Backend,
@@ -40,9 +41,13 @@ if TYPE_CHECKING:
         ScoringDone,
         Usage,
     )
+    from flowforge.flows.memo import FlowMemo
     from flowforge.flows.retries import NextTry
     from flowforge.flows.tool import Tool
+    from flowforge.flows.tool_turns import AnyTool
+    from flowforge.language.program import JsonValue
     from flowforge.runtime.clock import Clock
+    from flowforge.runtime.commands import StartQuestion
     from flowforge.runtime.people import Asker
     from flowforge.runtime.stream import EventStream
 
@@ -73,8 +78,16 @@ class FlowSession:
     """One run of a flow. seed: what every generation without a seed of its own derives its from."""
 
     def __init__(
-        self, backend: Backend, stream: EventStream, seed: int, clock: Clock, asker: Asker
+        self,
+        backend: Backend,
+        stream: EventStream,
+        seed: int,
+        clock: Clock,
+        asker: Asker,
+        memo: FlowMemo | None = None,
     ) -> None:
+        """memo: the run's journal; None for a run that leaves none."""
+        self.memo = memo
         self.backend = backend
         self.stream = stream
         self.seed = seed
@@ -129,6 +142,27 @@ class FlowSession:
             self._tools[key] = FunctionTool(tool.spec, tool.function)
         return self._tools[key]
 
+    async def call_tool(
+        self, tool: AnyTool, arguments: Mapping[str, JsonValue], path: str
+    ) -> JsonValue:
+        """Call a tool, unless an earlier process had its result; see `FunctionTool.call`."""
+        function = self.function_tool(tool)
+
+        async def act() -> JsonValue:
+            return await function.call(arguments, path)
+
+        if self.memo is None:
+            return await act()
+        return await self.memo.call(
+            tool.spec, dict(arguments), path, act, self.asker, self.stream.emit
+        )
+
+    async def ask(self, question: StartQuestion) -> str:
+        """Ask a person, unless an earlier process had the answer."""
+        if self.memo is None:
+            return await self.asker(question)
+        return text_answer(question.path, await self.memo.ask(question, self.asker))
+
     # -- conversations ----------------------------------------------------------------------------
 
     async def open(self, system: str | None, model: str | None) -> Conversation:
@@ -159,19 +193,36 @@ class FlowSession:
     ) -> AsyncGenerator[TextDelta | GenerationDone]:
         """Let the model write: deltas, each told as an event, then the end, entered in the books.
 
-        Close the generator to stop early.
+        Close the generator to stop early. What an earlier process had of it is not written again.
         """
+        memo = self.memo
+        if memo is not None:
+            kept = await memo.kept_answer(request)
+            if kept is not None:
+                conversation.add_written(kept, request.prefill, request.offer)
+                delta = TextDelta(kept.text, kept.usage.generated_tokens)
+                self.stream.emit(StepText(request.label, delta.text, delta.num_tokens))
+                yield delta
+                yield kept
+                return
+            request = replace(request, written=await memo.begin_answer(request))
         items = conversation.generate(request)
         is_done = False
         try:
             async for item in items:
                 if isinstance(item, TextDelta):
                     self.stream.emit(StepText(request.label, item.text, item.num_tokens))
+                    if memo is not None:
+                        await memo.wrote(request.label, item.token_ids)
                 else:
                     self._book.enter(item, self._model_of(conversation))
                     is_done = True
+                    if memo is not None:
+                        await memo.end_answer(request, item)
                 yield item
-        except FlowForgeError:
+        except FlowForgeError as error:
+            if memo is not None and not is_done:
+                await memo.end_answer(request, error)
             raise
         except Exception as error:
             raise as_flowforge_error(error) from error

@@ -97,7 +97,7 @@ class ToolTurns:
         step_path = call_path(path, invoke.key)
         try:
             with self.session.step(step_path, "call") as end:
-                value = await self.session.function_tool(tool).call(invoke.arguments, step_path)
+                value = await self.session.call_tool(tool, invoke.arguments, step_path)
                 end.value = value
         except FlowForgeError as error:
             return error

@@ -6,7 +6,7 @@ import gc
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.to_thread
@@ -27,6 +27,7 @@ from flowforge.runtime.recording import (
     said_from_json,
 )
 from flowforge.runtime.replaying import replay
+from flowforge.runtime.uncertainty import UNCERTAIN, OnUncertain
 
 if TYPE_CHECKING:
     from collections.abc import Container, Generator, Iterator, Mapping, Sequence
@@ -42,11 +43,6 @@ if TYPE_CHECKING:
     from flowforge.runtime.state import RunState
 
 _RESUMED = kind_of(RunResumed(0))
-
-OnUncertain = Literal["ask", "retry", "fail"]
-
-UNCERTAIN = "WF703"
-"""A call with effects had begun, and nobody knows or says whether it did its work."""
 
 _SAMPLE = re.compile(r"\[\d+\]$")
 
@@ -77,6 +73,15 @@ class Restored:
     history: list[Event]
     fresh: list[Fact]
     next_seq: int
+    entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """What a flow finds when it goes on. kept: ended works by path and turn."""
+
+    kept: dict[tuple[str, int], WorkRow]
+    interrupted: tuple[str, ...]
     entries: list[Entry]
 
 
@@ -226,6 +231,22 @@ class RunJournal:
             if not work.is_stopped:
                 restored.entries.append(self.recorder.start_of(work.command, work.turn))
         return restored
+
+    async def take_over(self) -> TakenOver:
+        """What a flow goes on with: its function is run again, and finds its works by path."""
+        return await anyio.to_thread.run_sync(self._take_over)
+
+    def _take_over(self) -> TakenOver:
+        row, journal = self.row, self._writer.journal
+        assert row is not None
+        self._written = journal.partials(row.run_id)
+        works = journal.works(row.run_id)
+        self._cut = {(work.path, work.turn): work for work in works if work.status is None}
+        interrupted = tuple(path for path, _ in self._cut)
+        ended = [work for work in works if work.status in {"done", "failed"}]
+        kept = {(one.path, one.turn): one for one in _to_keep(row, iter(ended), self._cut)}
+        told = tuple(seq for seq, _, _, _ in journal.event_keys(row.run_id))
+        return TakenOver(kept, interrupted, [Resumed(self._definitions), Untold(told)])
 
     def _with_history(self, replayed: Replayed) -> Restored:
         """Match what was decided again with what was told.

@@ -121,8 +121,12 @@ class EventReader:
 class EventStream:
     """The one writer's end: numbers facts and hands them to every reader, at once and unawaited."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], tap: Callable[[Event], None] | None = None
+    ) -> None:
+        """tap: is handed every event at once, one by one."""
         self._clock = clock
+        self._tap = tap
         self._start_s = clock()
         self._num_events = 0
         self._held: list[Fact] | None = None
@@ -185,6 +189,8 @@ class EventStream:
         return event
 
     def _hand_out(self, event: Event) -> None:
+        if self._tap is not None:
+            self._tap(event)
         self._history.put(event)
         for reader in self._readers:
             reader.put(event)

@@ -12,7 +12,7 @@ import anyio
 
 from flowforge.backends.answer_grammars import value_of_answer
 from flowforge.backends.protocol import GenerationDone, TextDelta
-from flowforge.errors import InternalError, WorkflowError
+from flowforge.errors import InternalError
 from flowforge.runtime.accounting import AccountBook
 from flowforge.runtime.commands import (
     Answered,
@@ -25,11 +25,11 @@ from flowforge.runtime.commands import (
     Stopped,
     ToolResults,
 )
-from flowforge.runtime.events import StepAsked, StepText
+from flowforge.runtime.events import StepText
 from flowforge.runtime.failures import as_flowforge_error
 from flowforge.runtime.people import text_answer
-from flowforge.runtime.run_journal import UNCERTAIN
 from flowforge.runtime.state import Failure
+from flowforge.runtime.uncertainty import may_run_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from flowforge.runtime.stream import EventStream
     from flowforge.tools.toolbox import Toolbox
 
-_RUN_AGAIN, _IS_DONE, _FAIL = "run it again", "it is done", "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,36 +129,15 @@ class Works:
     # -- calls ------------------------------------------------------------------------------------
 
     async def _call(self, command: StartCall) -> Report:
-        if self._journal is not None and self._journal.is_uncertain(command):
-            choice = await self._choice_about(command, self._journal)
-            if choice == _IS_DONE:
+        journal = self._journal
+        if journal is not None and journal.is_uncertain(command):
+            policy = journal.on_uncertain or command.tool.on_uncertain
+            if not await may_run_again(command, policy, self._asker, self._stream.emit):
                 return Returned(command.path, None)
-            if choice == _FAIL:
-                raise _uncertain(command)
         value = await self._toolbox.call(
             command.tool, command.arguments, command.path, command.member
         )
         return Returned(command.path, value)
-
-    async def _choice_about(self, command: StartCall, journal: RunJournal) -> str:
-        """What is to be done about a call that had begun and whose end is not known."""
-        match journal.on_uncertain or command.tool.on_uncertain:
-            case "retry":
-                return _RUN_AGAIN
-            case "fail":
-                return _FAIL
-            case "ask":
-                prompt = (
-                    f"tool {command.tool.name!r} had been started when the run was cut, and may "
-                    "have done its work"
-                )
-                choices = (_RUN_AGAIN, _IS_DONE, _FAIL)
-                show = dict(command.arguments)
-                self._stream.emit(StepAsked(command.path, prompt, choices, show))
-                try:
-                    return await self._asker(StartQuestion(command.path, prompt, choices, show))
-                except WorkflowError as error:
-                    raise _uncertain(command) from error
 
     # -- generations ------------------------------------------------------------------------------
 
@@ -250,13 +228,3 @@ def say(conversation: Conversation, said: tuple[Turn, ...]) -> None:
             conversation.add_user(turn.text)
         else:
             conversation.add_assistant(turn.text)
-
-
-def _uncertain(command: StartCall) -> WorkflowError:
-    return WorkflowError(
-        UNCERTAIN,
-        f"tool {command.tool.name!r} of step {command.path!r} had been started when the run was "
-        "cut, and may have done its work",
-        location=command.tool.location,
-        help="look whether it has, then resume with --on-uncertain retry, or on a terminal",
-    )
