@@ -103,6 +103,7 @@ class RunJournal:
         self._written: dict[tuple[str, int], tuple[int, ...]] = {}
         self._cut: dict[tuple[str, int], WorkRow] = {}
         self._definitions: Mapping[str, str] = {}
+        self._is_unchanged = False
 
     @classmethod
     def begin(cls, writer: JournalWriter, run_id: str, begun: RunBegun) -> Self:
@@ -144,6 +145,7 @@ class RunJournal:
             run.row = row
             run.on_uncertain = on_uncertain
             run._definitions = definitions
+            run._is_unchanged = definitions == row.begun.definitions
             run._require_unchanged(row)
         except BaseException:
             lease.release()
@@ -181,6 +183,7 @@ class RunJournal:
             run = cls(writer, new_id, lease, Recorder(writer, new_id))
             run.row = journal.run(new_id)
             run._definitions = begun.definitions
+            run._is_unchanged = begun.definitions == old.begun.definitions
             run._require_unchanged(old, besides=step)
         except BaseException:
             journal.remove([new_id])
@@ -221,9 +224,9 @@ class RunJournal:
         self._cut = {(work.path, work.turn): work for work in journal.open_works(row.run_id)}
         interrupted = [path for path, _ in self._cut]
         ended = _to_keep(row, journal.ended_works(row.run_id), self._cut)
-        is_unchanged = row.begun.definitions == self._definitions
+        begun_at = row.begun.created_at
         with _resting_collector():
-            replayed = replay(state, ended, row.begun.created_at, is_unchanged=is_unchanged)
+            replayed = replay(state, ended, begun_at, is_unchanged=self._is_unchanged)
         self.recorder.go_on(replayed.turns)
         restored = self._with_history(replayed)
         restored.fresh.append(RunResumed(replayed.num_kept, tuple(interrupted)))
@@ -280,9 +283,9 @@ class RunJournal:
 
     def _require_unchanged(self, row: RunRow, *, besides: str | None = None) -> None:
         """Raises WorkflowError WF702 when a completed step is not what it was in `row`."""
-        before = row.begun.definitions
-        if before == self._definitions:
+        if self._is_unchanged:
             return
+        before = row.begun.definitions
         completed = {
             static_path(path)
             for _, _, kind, path in self._writer.journal.event_keys(row.run_id)

@@ -23,6 +23,7 @@ from flowforge.journal.journal import Journal
 from flowforge.journal.writer import JournalWriter
 from flowforge.language.program import Catch, First, Retry
 from flowforge.runtime.checking import load
+from flowforge.runtime.definitions import definitions_of
 from flowforge.runtime.events import (
     RunCancelled,
     RunFinished,
@@ -33,7 +34,8 @@ from flowforge.runtime.events import (
     StepText,
 )
 from flowforge.runtime.people import PreparedAnswers
-from flowforge.runtime.run import Run, RunFailedError
+from flowforge.runtime.run import Run, RunFailedError, start
+from flowforge.runtime.run_journal import RunJournal
 from flowforge.testing import VirtualClock
 
 if TYPE_CHECKING:
@@ -381,6 +383,28 @@ async def test_steps_that_were_not_run_may_change_and_new_ones_come(tmp_path: Pa
     assert ["b", "d", "new"] == sorted(prompt.label for prompt in backend.prompts)
     ends = sorted(event.fact.path for event in events if isinstance(event.fact, StepFinished))
     assert ["a", "b", "d", "new"] == ends
+
+
+async def test_what_a_rerun_takes_over_must_be_asked_as_it_was(tmp_path: Path) -> None:
+    """A computed value before it changed, which is no work and has no row of its own."""
+    before = program(set_("s", '"old"'), gen("b", "s", user="${ s }"), gen("c", "b"))
+    changed = program(set_("s", '"new"'), gen("b", "s", user="${ s }"), gen("c", "b"))
+    with Journal(tmp_path / "j.db") as journal:
+        writer, backend = JournalWriter(journal), ScriptBackend({"*": "text"})
+        async with durable_run(writer, before, {}, backend=backend) as run:
+            await run.result()
+        for workflow, code in ((before, None), (changed, "WF702")):
+            definitions = definitions_of(workflow)
+            begun = replace(journal.run("r").begun, definitions=definitions)
+            again = RunJournal.rerun(writer, "r", f"again-{code}", begun, "c")
+            asked_again = ScriptBackend({"c": "late"})
+            try:
+                async with start(workflow, {}, asked_again, journal=again) as run:
+                    assert "late" == (await run.result())["c"]
+            except RunFailedError as error:
+                assert [code] == [failure.error.code for failure in error.failures]
+            else:
+                assert code is None
 
 
 # -- whose run it is -------------------------------------------------------------------------------
