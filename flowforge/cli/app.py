@@ -13,6 +13,8 @@ COMMANDS = {
     "map": "flowforge.cli.map:map_",
     "rerun": "flowforge.cli.rerun:rerun",
     "runs": "flowforge.cli.runs:runs",
+    "tui": "flowforge.cli.tui:tui",
+    "watch": "flowforge.cli.watch:watch",
     "show": "flowforge.cli.show:show",
     "diff": "flowforge.cli.diff:diff",
     "export": "flowforge.cli.export:export",

@@ -179,6 +179,8 @@ ROOM_CODES: Mapping[str, str] = {
     "WF703": "a call may have done its work before its run was cut, and nobody says so",
     "WF704": "a run that is done cannot go on",
     "WF705": "a run or its workflow has no such step",
+    "WF711": "a file of recorded events that cannot be read",
+    "WF712": "a keymap of the viewer that cannot be read",
     # Tools.
     "TL101": "a tool that cannot be loaded",
     "TL102": "a function that cannot be a tool",
@@ -241,6 +243,8 @@ ROOM_CODES: Mapping[str, str] = {
     "EN705": "a journal of a newer FlowForge",
     "EN706": "a run is going on in another process",
     "EN707": "what a model had written cannot be gone on with",
+    "EN711": "a run cannot be reached any more by its control socket",
+    "EN712": "the viewer was ended by a signal",
     "EN321": "a tool format that is not known",
     # Faults of FlowForge; please report them.
     "IN001": "an exception that nobody expected",

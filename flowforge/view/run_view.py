@@ -128,6 +128,9 @@ class RunView:
         usage = fact.usage
         if usage is None or usage.generated_tokens < 1:
             return
+        if fact.path not in self.texts:
+            # A recording has no texts but in the values of steps.
+            self.num_tokens += usage.generated_tokens
         self.ttft_s.add(usage.ttft_s)
         if usage.generated_tokens > 1 and usage.total_s > usage.ttft_s:
             self.tpot_s.add((usage.total_s - usage.ttft_s) / (usage.generated_tokens - 1))

@@ -66,6 +66,13 @@ def test_check_compiles_nothing_for_schemas_that_are_plain(tmp_path: Path) -> No
     assert set() == modules_after(statement) & {*HEAVY, "typer", "pydantic", "ruamel"}
 
 
+def test_the_viewer_imports_no_engine() -> None:
+    loaded = modules_after("import flowforge.tui.__main__, flowforge.tui.app")
+
+    assert "textual" in loaded
+    assert set() == loaded & {"torch", "transformers", "llguidance", "tokenizers"}
+
+
 def test_every_public_name_can_be_imported() -> None:
     import flowforge
 

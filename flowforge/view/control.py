@@ -1,0 +1,25 @@
+"""What a viewer can do to a run, wherever the run is."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+Action = Literal["cancel", "pause", "go on", "answer"]
+
+
+class RunControl(Protocol):
+    """The way to one run. Orders are carried out by the run and show in its events."""
+
+    @property
+    def actions(self) -> frozenset[Action]:
+        """What the run lets a viewer do."""
+        ...
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the run begins nothing new for now."""
+        ...
+
+    def order(self, action: Action, *, path: str = "", text: str = "") -> None:
+        """Send an order. path, text: of an answer. Raises EngineError EN711 for a lost run."""
+        ...

@@ -1,0 +1,168 @@
+"""Where a viewer's events come from: a journal, beside whoever writes to it, or a recorded file.
+
+Sources never block for long: `poll` takes what is there within its time and returns.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+from flowforge.errors import WorkflowError
+from flowforge.journal.lease import owner_of
+from flowforge.runtime.event_json import event_from_json, fact_from_json
+from flowforge.runtime.events import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from flowforge.backends.protocol import BackendStatistics
+    from flowforge.journal.reader import JournalReader
+    from flowforge.journal.records import RunRow, RunSummary
+
+Link = Literal["live", "recorded", "cut", "lost"]
+"""live: the run goes on. recorded: it is over. cut: its process ended before it. lost: the
+connection to it did."""
+
+_EVENTS_PER_LOOK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What came since the last look.
+
+    is_new: forget everything before; a run that was resumed takes events back. statistics: of the
+    run's backend, where they are known.
+    """
+
+    events: tuple[Event, ...]
+    link: Link
+    is_new: bool = False
+    statistics: BackendStatistics | None = None
+
+
+class EventSource(Protocol):
+    """The events of one run, as they come."""
+
+    def poll(self, budget_s: float) -> Batch:
+        """What is there, within about `budget_s` seconds. Raises FlowForgeError."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what is held; idempotent."""
+        ...
+
+
+class JournalSource:
+    """A run of a journal. The journal is its opener's to close."""
+
+    def __init__(self, journal: JournalReader, run_id: str) -> None:
+        """Raises WorkflowError WF701 where there is no such run."""
+        row = journal.run(run_id)
+        self.run_id = row.run_id
+        self._journal = journal
+        self._num_resumes = row.num_resumes
+        self._next = 0
+        self._reading: Iterator[Event] | None = None
+
+    def poll(self, budget_s: float) -> Batch:
+        """See `EventSource`."""
+        row = self._journal.run(self.run_id)
+        is_new = row.num_resumes != self._num_resumes
+        if is_new:
+            self._num_resumes, self._next, self._reading = row.num_resumes, 0, None
+        events = self._read(time.monotonic() + budget_s)
+        link: Link = "recorded"
+        if row.status == "running":
+            is_owned = owner_of(self._journal.path, self.run_id) is not None
+            link = "live" if is_owned else "cut"
+        return Batch(tuple(events), link, is_new)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, until: float) -> list[Event]:
+        events: list[Event] = []
+        if self._reading is None:
+            told = self._journal.events(self.run_id, start=self._next)
+            self._reading = (
+                Event(one.seq, one.time_s, fact_from_json(one.kind, cast("Any", one.fact)))
+                for one in told
+            )
+        for event in self._reading:
+            events.append(event)
+            self._next = event.seq + 1
+            if len(events) % _EVENTS_PER_LOOK == 0 and time.monotonic() >= until:
+                return events
+        self._reading = None
+        return events
+
+
+class FileSource:
+    """A file of JSON lines as `flowforge run --json` prints them, read as it grows.
+
+    Lines of other kinds are left out.
+    """
+
+    def __init__(self, file: Path) -> None:
+        """Raises WorkflowError WF711 where it cannot be read."""
+        self._name = str(file)
+        try:
+            self._file = file.open("rb")
+        except OSError as error:
+            raise WorkflowError(
+                "WF711", f"the events file {self._name!r} cannot be read: {error.strerror}"
+            ) from error
+        self._rest = b""
+
+    def poll(self, budget_s: float) -> Batch:
+        """See `EventSource`. Raises WorkflowError WF711 for what is no JSON line."""
+        until = time.monotonic() + budget_s
+        events: list[Event] = []
+        while chunk := self._file.read(65_536):
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            events += (event for line in lines if (event := self._event(line)) is not None)
+            if time.monotonic() >= until:
+                break
+        return Batch(tuple(events), "recorded")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _event(self, line: bytes) -> Event | None:
+        if not line.strip():
+            return None
+        try:
+            told = json.loads(line)
+            return event_from_json(told) if "seq" in told else None
+        except (ValueError, KeyError, TypeError) as error:
+            raise WorkflowError(
+                "WF711",
+                f"the events file {self._name!r} has a line that is no event: {line[:80]!r}",
+                help="it must hold what 'flowforge run --json' prints",
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class RunListing:
+    """A run of a list. state: its status, or interrupted."""
+
+    run: RunSummary
+    state: str
+
+
+def listings(journal: JournalReader, *, limit: int = 500) -> list[RunListing]:
+    """The runs of a journal, those that go on first, then the newest."""
+    found = [RunListing(run, state_of(journal, run)) for run in journal.runs(limit=limit)]
+    return sorted(found, key=lambda one: one.state != "running")
+
+
+def state_of(journal: JournalReader, run: RunRow | RunSummary) -> str:
+    """The word for where a run stands: one that is not over and that nobody has was cut."""
+    if run.status != "running":
+        return run.status
+    return "running" if owner_of(journal.path, run.run_id) is not None else "interrupted"

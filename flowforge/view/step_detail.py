@@ -1,0 +1,162 @@
+"""All that is known of one step: tries, prompts with their values, constraint, answer, calls."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from flowforge.view.printable import printable
+from flowforge.view.step_tree import tries_of
+from flowforge.view.texts import clock_text, tokens_text, value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from flowforge.journal.records import WorkRow
+    from flowforge.runtime.picture import StepPicture
+    from flowforge.view.run_view import RunView
+
+Kind = Literal["heading", "plain", "dim", "value", "output", "error", "good"]
+
+_FORMS = {
+    "json_schema": "JSON Schema",
+    "choice": "choice of",
+    "regex": "regex",
+    "grammar": "grammar",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A text of one kind; printable, with line feeds. A new line begins where it says so.
+
+    kind "value" is what an expression put into a prompt.
+    """
+
+    kind: Kind
+    text: str
+    begins_line: bool = True
+
+
+def detail_of(
+    view: RunView, path: str, works_at: Callable[[str], Sequence[WorkRow]]
+) -> list[Piece]:
+    """A step from its first try to its last. works_at: what the journal has of a path."""
+    pieces: list[Piece] = []
+    for step in tries_of(view.picture, path):
+        pieces += _about(view, step)
+        works = works_at(step.path)
+        for work in works:
+            pieces += _asked(work)
+        pieces += _outcome(view, step)
+        pieces += _calls(view, step.path)
+    return [Piece(one.kind, printable(one.text), one.begins_line) for one in pieces]
+
+
+def _about(view: RunView, step: StepPicture) -> Iterator[Piece]:
+    yield Piece("heading", step.path)
+    state = view.activity_of(step) or step.status
+    end_s = view.time_s if step.ended_s is None else step.ended_s
+    yield Piece(
+        "plain",
+        f"{step.verb or 'step'}: {state}, begun at {clock_text(step.started_s)}, "
+        f"{end_s - step.started_s:.1f} s",
+    )
+    if step.continues is not None:
+        yield Piece("plain", f"continues {step.continues}: shares its prefix")
+    usage = step.usage
+    if usage is not None:
+        yield Piece(
+            "plain",
+            f"prompt {tokens_text(usage.prompt_tokens)}: {usage.reused_tokens:,} shared, "
+            f"{usage.prefilled_tokens:,} computed; written {tokens_text(usage.generated_tokens)}, "
+            f"TTFT {usage.ttft_s * 1000:.0f} ms, {usage.total_s:.1f} s",
+        )
+    if step.finish_reason == "length":
+        yield Piece("error", "cut off at max_tokens")
+    if step.question is not None:
+        yield Piece("heading", "Question")
+        yield Piece("plain", step.question.prompt)
+        if step.question.show is not None:
+            yield Piece("value", value_text(step.question.show))
+        yield from (Piece("plain", f"- {choice}") for choice in step.question.choices)
+
+
+def _asked(work: WorkRow) -> Iterator[Piece]:
+    request = cast("dict[str, Any]", work.request)
+    if work.num_starts > 1:
+        yield Piece("dim", f"started {work.num_starts} times: its process was cut")
+    if work.kind == "call":
+        yield Piece("heading", f"Call of {request['tool']}")
+        yield Piece("value", json.dumps(request["arguments"], ensure_ascii=False, indent=2))
+    if work.kind != "generation":
+        return
+    yield Piece("heading", "Prompt, values marked")
+    if request.get("system") is not None:
+        yield Piece("dim", "system ")
+        yield Piece("plain", str(request["system"]), begins_line=False)
+    for turn in request.get("said", ()):
+        yield from _turn(turn)
+    asked = cast("dict[str, Any]", request.get("request", {}))
+    for name, word in _FORMS.items():
+        if asked.get(name) is not None:
+            yield Piece("heading", "Constraint")
+            yield Piece("plain", f"{word} {_compact(asked[name])}")
+
+
+def _turn(turn: Mapping[str, Any]) -> Iterator[Piece]:
+    if "results" in turn:
+        yield Piece("dim", "tool results ")
+        yield Piece("value", _compact(turn["results"]), begins_line=False)
+        return
+    yield Piece("dim", f"{turn['role']} ")
+    text, at = str(turn["text"]), 0
+    for start, end in turn.get("values", ()):
+        yield Piece("plain", text[at:start], begins_line=False)
+        yield Piece("value", text[start:end], begins_line=False)
+        at = end
+    yield Piece("plain", text[at:], begins_line=False)
+
+
+def _outcome(view: RunView, step: StepPicture) -> Iterator[Piece]:
+    text = view.text_of(step.path)
+    if text:
+        yield Piece("heading", "Output" if step.ended_s is not None else "Output so far")
+        yield Piece("output", _pretty(text) if step.ended_s is not None else text)
+    if step.failure is not None:
+        caught = "Caught" if step.is_caught else "Failed"
+        yield Piece("heading", caught)
+        yield Piece("error", f"{step.failure.message} [{step.failure.code}]")
+        if step.failure.help is not None:
+            yield Piece("plain", f"help: {step.failure.help}")
+    if step.next_path is not None:
+        yield Piece("plain", f"tried again as {step.next_path}")
+
+
+def _calls(view: RunView, path: str) -> Iterator[Piece]:
+    for call_path, use in view.calls.items():
+        if not call_path.startswith(f"{path}/"):
+            continue
+        yield Piece("heading", f"Tool call {call_path.removeprefix(f'{path}/')}")
+        yield Piece("value", json.dumps(dict(use.call.arguments), ensure_ascii=False, indent=2))
+        if use.result is None or use.returned_s is None:
+            yield Piece("dim", "no result yet")
+            continue
+        kind: Kind = "error" if use.result.is_error else "good"
+        yield Piece(kind, f"after {use.returned_s - use.called_s:.1f} s")
+        yield Piece("plain", value_text(use.result.result))
+
+
+def _pretty(text: str) -> str:
+    """JSON indented, anything else as it is."""
+    if text[:1] not in {"{", "["}:
+        return text
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False, indent=2)
+    except ValueError:
+        return text
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,69 @@
+"""`python -m flowforge.tui`: the viewer's process, as `flowforge tui` and `watch` start it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from flowforge.errors import FlowForgeError
+from flowforge.journal.journal import Journal
+from flowforge.journal.location import default_journal
+
+_FAILED = 4
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Show runs until the user leaves; returns an exit code. Errors are told on stderr."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _view(options)
+    except FlowForgeError as error:
+        sys.stderr.write(f"{error}\n")
+        return _FAILED
+
+
+def _view(options: argparse.Namespace) -> int:
+    # textual is imported once it is known that there is something to show.
+    keymap_file = options.keymap or _config_folder() / "keys.json"
+    if options.events is not None:
+        from flowforge.view.sources import FileSource
+
+        source = FileSource(options.events)
+        from flowforge.tui.app import ViewerApp, read_keymap
+        from flowforge.tui.opened_run import OpenedRun
+
+        app = ViewerApp(
+            run=OpenedRun(options.events.name, source),
+            is_ascii=options.ascii,
+            keymap=read_keymap(keymap_file),
+        )
+        app.run(mouse=not options.no_mouse)
+        return 0
+    with Journal(options.journal or default_journal()) as journal:
+        from flowforge.tui.app import ViewerApp, open_journal_run, read_keymap
+
+        run = None if options.run is None else open_journal_run(journal, options.run)
+        app = ViewerApp(journal, run=run, is_ascii=options.ascii, keymap=read_keymap(keymap_file))
+        app.run(mouse=not options.no_mouse)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m flowforge.tui", allow_abbrev=False)
+    parser.add_argument("run", nargs="?")
+    parser.add_argument("--journal", type=Path)
+    parser.add_argument("--events", type=Path)
+    parser.add_argument("--keymap", type=Path)
+    parser.add_argument("--ascii", action="store_true")
+    parser.add_argument("--no-mouse", action="store_true")
+    return parser
+
+
+def _config_folder() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "flowforge"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,333 @@
+"""What the panels of a run say: a view's state as lines. Pure, so each is tested by its words."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+
+from flowforge.tui.lines import Line, plain_line
+from flowforge.tui.marks import WEIGHT_STYLES, mark_of, style_of, word_of
+from flowforge.view.prefixes import prefix_rows
+from flowforge.view.printable import first_cells, folded, one_line
+from flowforge.view.series import sparkline
+from flowforge.view.step_tree import tree_rows
+from flowforge.view.texts import clock_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from flowforge.runtime.picture import StepPicture, StepStatus
+    from flowforge.view.prefixes import PrefixRow
+    from flowforge.view.run_view import RunView
+    from flowforge.view.sources import Link, RunListing
+    from flowforge.view.step_detail import Kind, Piece
+    from flowforge.view.step_tree import TreeRow
+
+_MAX_FOUND = 500
+
+_DETAIL_STYLES: dict[Kind, str] = {
+    "heading": "bold",
+    "plain": "",
+    "dim": "dim",
+    "value": "underline cyan",
+    "output": "",
+    "error": "red",
+    "good": "green",
+}
+
+_LINK_WORDS: dict[Link, str] = {
+    "live": "live",
+    "recorded": "recorded",
+    "cut": "interrupted",
+    "lost": "connection lost",
+}
+
+
+def header_line(
+    view: RunView, run_id: str, link: Link, now_s: float, *, is_ascii: bool, place: str
+) -> Line:
+    """The run in one line. place: where in time it is seen, or ""."""
+    picture = view.picture
+    state = "interrupted" if link == "cut" and not view.is_over else picture.status
+    pieces = [
+        (f" {one_line(picture.workflow) or '…'} ", "bold"),
+        (f"{run_id} ", "dim"),
+        (f"{mark_of(state, is_ascii=is_ascii)} {word_of(state)} ", style_of(state)),
+        (f"{clock_text(now_s)}  ", ""),
+        (f"{view.num_ended}/{len(picture.steps)} steps  ", ""),
+    ]
+    if view.num_tokens:
+        pieces.append((f"{view.num_tokens:,} tok  ", ""))
+    if view.tokens_per_s() >= 0.5:
+        pieces.append((f"{view.tokens_per_s():.0f} tok/s  ", ""))
+    if view.questions:
+        pieces.append((f"? {len(view.questions)} to answer  ", style_of("asking")))
+    if view.failures:
+        pieces.append((f"{len(view.failures)} failed  ", style_of("failed")))
+    pieces.append((place or _LINK_WORDS[link], "italic"))
+    return Line(tuple(pieces))
+
+
+def tree_lines(
+    view: RunView,
+    *,
+    opened: Collection[str],
+    closed: Collection[str],
+    statuses: Collection[StepStatus],
+    is_ascii: bool,
+) -> list[Line]:
+    """The steps; the key of a line is its path."""
+    rows = tree_rows(view.picture, opened=opened, closed=closed, statuses=statuses)
+    return [_tree_line(view, row, is_ascii=is_ascii) for row in rows]
+
+
+def _tree_line(view: RunView, row: TreeRow, *, is_ascii: bool) -> Line:
+    fold = {None: " ", True: "v" if is_ascii else "▾", False: ">" if is_ascii else "▸"}[row.is_open]
+    pieces = [
+        (f"{'  ' * row.depth}{fold}", "dim"),
+        (f"{mark_of(row.status, is_ascii=is_ascii)} ", style_of(row.status)),
+        (one_line(row.label), "bold" if row.status in {"running", "asking", "failed"} else ""),
+    ]
+    if row.counts is not None:
+        told = ", ".join(f"{count} {word_of(status)}" for status, count in row.counts.items())
+        pieces.append((f"  {told}", "dim"))
+    elif row.step is not None:
+        pieces.append((f"  {_step_note(view, row.step)}", "dim"))
+    return Line(tuple(pieces), row.path)
+
+
+def _step_note(view: RunView, step: StepPicture) -> str:
+    """What there is to say of a step in a few words."""
+    text = view.texts.get(step.path)
+    if step.ended_s is None:
+        if text is None or not text.num_tokens or step.status == "asking":
+            return view.activity_of(step) or ""
+        rate = "" if text.rate is None else f" {text.rate:.0f} t/s"
+        return f"{text.num_tokens} tok{rate}"
+    if step.next_path is not None and step.next_path not in view.picture.steps:
+        return f"failed, {step.next_path.rpartition('#')[2]}. try follows"
+    if step.failure is not None and step.status == "failed":
+        return first_cells(step.failure.message, 40)
+    taken = f"{step.ended_s - step.started_s:.1f}s"
+    if step.usage is not None:
+        return f"{taken} {step.usage.generated_tokens} tok"
+    return taken if step.status == "done" else word_of(step.status)
+
+
+def log_lines(view: RunView, num: int) -> list[Line]:
+    """The last events, the newest below; the key of a line is the path that it is about."""
+    newest = [*view.log][-num:]
+    return [
+        Line(
+            (
+                (f"{clock_text(line.time_s)} ", "dim"),
+                (first_cells(line.text, 400), WEIGHT_STYLES[line.weight]),
+            ),
+            line.path or "",
+        )
+        for line in newest
+    ]
+
+
+def speed_lines(view: RunView, width: int, *, is_ascii: bool) -> list[Line]:
+    """Sparklines with their newest values."""
+    room = max(8, min(60, width - 22))
+    tokens = view.tokens.last(room, view.time_s)
+    ttft, tpot, pages = view.ttft_s.last(room), view.tpot_s.last(room), view.pages.last(room)
+
+    def row(name: str, values: list[float] | list[int], newest: str) -> Line:
+        drawn = sparkline(values, is_ascii=is_ascii).ljust(room)
+        return Line(((f"{name:<10}", "dim"), (drawn, "cyan"), (f" {newest:>9}", "")))
+
+    lines = [
+        row("tok/s", tokens, f"{tokens[-1] if tokens else 0:,}"),
+        row("TTFT", ttft, _milliseconds(view.ttft_s.newest)),
+        row("TPOT", tpot, _milliseconds(view.tpot_s.newest)),
+    ]
+    if pages:
+        lines.append(row("KV pages", pages, f"{pages[-1]:,.0f}"))
+    return lines
+
+
+def kv_lines(view: RunView, width: int, *, is_ascii: bool) -> list[Line]:
+    """The KV cache in a few lines: pages, tokens computed and reused, forks."""
+    lines: list[Line] = []
+    pages = view.statistics
+    accounting = view.picture.accounting
+    if pages is not None and pages.pages_total:
+        lines += [
+            page_bar(pages.pages_held, pages.pages_cached, pages.pages_total, width, is_ascii),
+            plain_line(
+                f"held {pages.pages_held:,}  cached {pages.pages_cached:,}  "
+                f"free {pages.pages_free:,}  peak {pages.pages_peak:,} of {pages.pages_total:,}"
+            ),
+        ]
+    elif accounting is not None and accounting.pages_total:
+        peak, total = accounting.pages_peak, accounting.pages_total
+        lines.append(page_bar(peak, 0, total, width, is_ascii))
+        lines.append(plain_line(f"pages at peak {peak:,} of {total:,}"))
+    prefilled, reused = prompt_tokens(view)
+    asked = prefilled + reused
+    hit = f"{reused / asked:.0%}" if asked else "none yet"
+    num_forks = sum(step.continues is not None for step in view.picture.steps.values())
+    lines += [
+        plain_line(f"prompt tokens: {prefilled:,} computed, {reused:,} reused (hit rate {hit})"),
+        plain_line(f"forks {num_forks}   K shows who shares what"),
+    ]
+    return lines
+
+
+def prompt_tokens(view: RunView) -> tuple[int, int]:
+    """Prompt tokens computed and reused by the generations that have ended."""
+    accounting = view.picture.accounting
+    if accounting is not None:
+        return accounting.prefilled_tokens, accounting.reused_tokens
+    usages = [step.usage for step in view.picture.steps.values() if step.usage is not None]
+    return sum(one.prefilled_tokens for one in usages), sum(one.reused_tokens for one in usages)
+
+
+def page_bar(held: int, cached: int, total: int, width: int, is_ascii: bool) -> Line:
+    """The pages as a bar: what sequences hold, what is only cached, what is free."""
+    room = max(8, min(60, width - 4))
+    num_held = -(-held * room // total)
+    num_cached = min(room - num_held, -(-cached * room // total))
+    full, some, none = ("#", "+", ".") if is_ascii else ("█", "▒", "░")
+    return Line(
+        (
+            (full * num_held, "cyan"),
+            (some * num_cached, "blue"),
+            (none * (room - num_held - num_cached), "dim"),
+        )
+    )
+
+
+def prefix_lines(view: RunView, width: int, *, is_ascii: bool) -> list[Line]:
+    """The KV view: the pages, and the tree of prefixes with what each generation shared."""
+    lines = [plain_line("Pages", "bold"), *kv_lines(view, width, is_ascii=is_ascii)[:-1]]
+    lines += [
+        plain_line(""),
+        plain_line("Prefixes: each conversation under the one that it continues", "bold"),
+        plain_line("shared: prompt tokens found in the cache; own: computed for it", "dim"),
+    ]
+    rows = prefix_rows(view)
+    longest = max(((row.shared_tokens or 0) + (row.own_tokens or 0) for row in rows), default=0)
+    for row in rows:
+        lines.append(_prefix_line(row, longest, is_ascii=is_ascii))
+    if not rows:
+        lines.append(plain_line("no conversation has begun", "dim"))
+    return lines
+
+
+def _prefix_line(row: PrefixRow, longest: int, *, is_ascii: bool) -> Line:
+    room = 24
+    branch = "`- " if is_ascii else "└─ "
+    shared, own = row.shared_tokens, row.own_tokens
+    pieces = [
+        (f"{'   ' * row.depth}{branch if row.depth else ''}", "dim"),
+        (f"{mark_of(row.status, is_ascii=is_ascii)} ", style_of(row.status)),
+        (f"{one_line(row.path)}  ", "bold"),
+    ]
+    if shared is None or own is None:
+        pieces.append((f"{row.generated_tokens:,} written so far", "dim"))
+    else:
+        num_shared = shared * room // longest if longest else 0
+        num_own = -(-own * room // longest) if longest else 0
+        some, full = ("+", "#") if is_ascii else ("▒", "█")
+        pieces += [(some * num_shared, "blue"), (full * num_own, "cyan")]
+        pieces.append((f"  shared {shared:,}  own {own:,}  written {row.generated_tokens:,}", ""))
+    if row.num_forks:
+        pieces.append((f"  {row.num_forks} fork{'s' * (row.num_forks > 1)}", "dim"))
+    return Line(tuple(pieces), row.path)
+
+
+def run_lines(runs: Sequence[RunListing], *, is_ascii: bool, contains: str) -> list[Line]:
+    """A list of runs; the key of a line is the run's id. contains: words to filter by."""
+    lines: list[Line] = []
+    for listing in runs:
+        run, state = listing.run, listing.state
+        taken = "" if run.ended_at is None else clock_text(run.ended_at - run.created_at)
+        begun = f"{datetime.fromtimestamp(run.created_at):%Y-%m-%d %H:%M}"
+        line = Line(
+            (
+                (f"{mark_of(state, is_ascii=is_ascii)} ", style_of(state)),
+                (f"{run.run_id:<22} ", "bold"),
+                (f"{word_of(state):<12} ", style_of(state)),
+                (f"{begun}  {taken:>8}  ", "dim"),
+                (first_cells(run.workflow, 60), ""),
+            ),
+            run.run_id,
+        )
+        if contains.lower() in line.text.lower():
+            lines.append(line)
+    return lines
+
+
+def detail_lines(pieces: Sequence[Piece], width: int) -> list[Line]:
+    """What is known of a step, folded to a width."""
+    lines: list[list[tuple[str, str]]] = []
+    for piece in pieces:
+        style = _DETAIL_STYLES[piece.kind]
+        rows = piece.text.split("\n")
+        if piece.kind == "heading" and lines:
+            lines.append([])
+        if piece.begins_line or not lines:
+            lines.append([])
+        for idx, row in enumerate(rows):
+            if idx:
+                lines.append([])
+            lines[-1].append((row, style))
+    return [folded_line for line in lines for folded_line in _folded(line, max(10, width))]
+
+
+def _folded(pieces: list[tuple[str, str]], width: int) -> Iterator[Line]:
+    """A line of styled pieces, folded at cells: prompts must be seen as they are."""
+    row: list[tuple[str, str]] = []
+    room = width
+    for text, style in pieces:
+        rest = text
+        while rest:
+            head = next(iter(folded(rest, room))) if room >= 2 else ""
+            taken = head if head and rest.startswith(head) else ""
+            if not taken and row:
+                yield Line(tuple(row))
+                row, room = [], width
+                continue
+            taken = taken or rest[:1]
+            row.append((taken, style))
+            room -= cell_len(taken)
+            rest = rest[len(taken) :]
+            if rest:
+                yield Line(tuple(row))
+                row, room = [], width
+                rest = rest.removeprefix(" ")
+    yield Line(tuple(row))
+
+
+def found_lines(view: RunView, words: str) -> list[Line]:
+    """Where a text occurs in what steps wrote, a line for each place; keys are paths."""
+    lines: list[Line] = []
+    wanted = words.lower()
+    for path in view.picture.steps:
+        text = view.text_of(path)
+        at = text.lower().find(wanted)
+        while at >= 0 and len(lines) < _MAX_FOUND:
+            before, after = text[max(0, at - 30) : at], text[at + len(words) : at + 60]
+            lines.append(
+                Line(
+                    (
+                        (f"{one_line(path)}  ", "bold"),
+                        (one_line(before) + " " * before.endswith(" "), "dim"),
+                        (one_line(text[at : at + len(words)]), "reverse"),
+                        (one_line(f"x{after}")[1:], "dim"),
+                    ),
+                    path,
+                )
+            )
+            at = text.lower().find(wanted, at + len(words))
+    return lines or [plain_line(f"no step wrote {first_cells(words, 60)!r}", "dim")]
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:,.0f} ms"

@@ -1,0 +1,157 @@
+"""What one step is writing: the end of its text, folded to the width, following as it grows.
+
+Text is folded as it comes, a batch at a time, and only lines in sight are drawn: the cost of a
+frame does not grow with the text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.segment import Segment
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from flowforge.view.printable import folded, printable
+
+if TYPE_CHECKING:
+    from textual import events
+
+    from flowforge.view.run_view import RunView
+
+MAX_LINES = 4_000
+
+
+class StreamPane(ScrollView, can_focus=True):
+    """Shows one step of a view at a time; `show` is called for each frame."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False, id="stream.up"),
+        Binding("down,j", "move(1)", "Down", show=False, id="stream.down"),
+        Binding("pageup", "move_page(-1)", "Page up", show=False, id="stream.page_up"),
+        Binding("pagedown", "move_page(1)", "Page down", show=False, id="stream.page_down"),
+        Binding("f", "follow", "Follow", id="stream.follow"),
+        Binding("end,G", "follow", "Follow", show=False, id="stream.end"),
+    ]
+
+    def __init__(self, id: str = "") -> None:
+        super().__init__(id=id or None)
+        self.path: str = ""
+        self.is_following: bool = True
+        self._view: RunView | None = None
+        self._seen = 0
+        self._revision = -1
+        self._rows: list[str] = []
+        self._width = 0
+        self._num_new = 0
+
+    # -- text --------------------------------------------------------------------------------------
+
+    def show(self, view: RunView, path: str, title: str) -> None:
+        """Show a step of a view: what it has written since the last time is added."""
+        text = view.texts.get(path)
+        end = 0 if text is None else text.end
+        is_other = view is not self._view or path != self.path
+        width = self.scrollable_content_region.width
+        # A recorded step has its text as its value alone, which is there at its end.
+        is_told = text is None and view.steps_revision != self._revision
+        if is_other or is_told or width != self._width or end < self._seen:
+            self._fold_anew(view, path, width)
+        elif text is not None and end > self._seen:
+            self._add(text.since(self._seen))
+            self._seen = end
+        self._set_title(title)
+
+    @property
+    def rows(self) -> list[str]:
+        """The folded lines that are kept."""
+        return self._rows
+
+    def _fold_anew(self, view: RunView, path: str, width: int) -> None:
+        is_other = path != self.path or view is not self._view
+        self._view, self.path, self._width = view, path, width
+        self._revision = view.steps_revision
+        text = view.texts.get(path)
+        whole = view.text_of(path) if path else ""
+        self._seen = text.end if text is not None else 0
+        rows = [*folded(printable(whole), max(2, width))][-MAX_LINES:] if whole else []
+        if rows == self._rows and not is_other:
+            return
+        self._rows = rows
+        if is_other:
+            self.is_following = True
+        self._grown()
+
+    def _add(self, text: str) -> None:
+        before = len(self._rows)
+        last = self._rows.pop() if self._rows else ""
+        # Only the last row can still change; those before it are folded for good.
+        self._rows += folded(last + printable(text), max(2, self._width))
+        self._num_new += 0 if self.is_following else len(self._rows) - before
+        excess = len(self._rows) - MAX_LINES
+        if excess > 0:
+            del self._rows[:excess]
+            if not self.is_following:
+                self.scroll_to(y=max(0, self.scroll_offset.y - excess), animate=False, force=True)
+        self._grown()
+
+    def _grown(self) -> None:
+        self.virtual_size = Size(self._width, len(self._rows))
+        if self.is_following:
+            self._num_new = 0
+            self.scroll_to(y=max(0, len(self._rows) - self._height), animate=False, force=True)
+        self.refresh()
+
+    def _set_title(self, title: str) -> None:
+        # Titles are read as markup.
+        self.border_title = printable(title).replace("[", r"\[")
+        if self.is_following:
+            self.border_subtitle = "follow"
+        else:
+            self.border_subtitle = f"{self._num_new} new lines, f to follow"
+
+    @property
+    def _height(self) -> int:
+        return max(1, self.scrollable_content_region.height)
+
+    # -- keys --------------------------------------------------------------------------------------
+
+    def action_move(self, num: int) -> None:
+        """Scroll; going up ends following, and going to the end begins it."""
+        if num < 0:
+            self.is_following = False
+        self.scroll_relative(y=num, animate=False, force=True)
+        if num > 0 and self.scroll_offset.y >= len(self._rows) - self._height:
+            self.action_follow()
+
+    def action_move_page(self, num: int) -> None:
+        """By as many lines as are in sight."""
+        self.action_move(num * max(1, self._height - 1))
+
+    def action_follow(self) -> None:
+        """Go to the end and stay there."""
+        self.is_following = True
+        self._grown()
+
+    def on_mouse_scroll_up(self) -> None:
+        """Who scrolls up wants to read: do not follow any more."""
+        self.is_following = False
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fold to the new width."""
+        if self._view is not None:
+            self._fold_anew(self._view, self.path, self.scrollable_content_region.width)
+            self._grown()
+
+    # -- drawing -----------------------------------------------------------------------------------
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the screen."""
+        width = self.scrollable_content_region.width
+        idx = self.scroll_offset.y + y
+        style = self.rich_style
+        if idx >= len(self._rows):
+            return Strip.blank(width, style)
+        return Strip([Segment(self._rows[idx], style)]).adjust_cell_length(width, style)
