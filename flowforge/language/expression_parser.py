@@ -72,7 +72,13 @@ _HINTS = {
     "=": "'==' compares",
     "&": "write 'and'",
     "!": "write 'not', or '!=' to compare",
-    "{": "an expression holds no '{'; quote texts",
+    "{": "an expression holds no '{': quote texts, and write objects in YAML",
+    "~": "texts are joined by writing them side by side, or with 'join'",
+    ":": "there are no slices: head, tail and truncate cut",
+    "for": "'for' is a step; pluck and where work on lists",
+    "is": "'==' and '!=' compare, also with null",
+    "*": "there are no powers",
+    "/": "'/' gives a fraction, which 'round' makes whole",
     "`": "quote texts with ' or \"",
     '"': "the text is not closed",
     "'": "the text is not closed",
@@ -272,6 +278,8 @@ class _Parser:
             )
         is_chained = token.kind != "unknown" and _POWERS.get(token.text) == _COMPARISON
         help = "compare twice and join with 'and'" if is_chained else _HINTS.get(token.text)
+        if token.kind == "string":
+            help = "an operator is missing before the text"
         message = f"unexpected {token.text!r} in an expression"
         return ExpressionSyntaxError("WF201", message, token.start, token.end, help)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _MAX_NAME_CHARS = 100
-_TAKEN_NAMES = ("inputs", "do", "yield")
+TAKEN_NAMES = ("inputs", "do", "yield")
 _BRACES = re.compile(r"\{\{\s*[\w.]+[^{}]*\}\}")
 _LONE_HOLE = re.compile(r"\$\{[^{}]*\}")
 _COMMENT = re.compile(r"[ \t]+#")
@@ -112,7 +112,8 @@ def texts_of(entry: Entry, report: Report, what: str) -> list[tuple[str, Span]]:
     """The texts of a list, each once; a number or boolean is its exact characters."""
     node = entry.value
     if not isinstance(node, SequenceNode) or not node.items:
-        message = f"{entry.key!r} must be a list of {what}, got {kind_of_node(node)}"
+        got = "an empty list" if isinstance(node, SequenceNode) else kind_of_node(node)
+        message = f"{entry.key!r} must be a list of {what}, got {got}"
         report.error("WF107", message, place_of(entry, report), f"for example {entry.key}: [a, b]")
         return []
     texts: dict[str, Span] = {}
@@ -170,8 +171,8 @@ def check_keys(
 def is_safe_name(name: str, span: Span, what: str, report: Report) -> bool:
     """Whether a name may stand in expressions and step paths; if not, the reason is reported."""
     help = "a name begins with a letter or '_' and goes on with letters, digits, '_' and '-'"
-    if name in RESERVED_WORDS or name in _TAKEN_NAMES:
-        reason = "is a word of the language"
+    if name in RESERVED_WORDS or name in TAKEN_NAMES:
+        reason, help = "is a word of the language", "choose another name"
     elif len(name) > _MAX_NAME_CHARS:
         reason = f"is longer than {_MAX_NAME_CHARS} characters"
     elif not _NAME.fullmatch(name):

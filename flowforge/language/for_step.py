@@ -113,7 +113,9 @@ def _head_of(entry: Entry, context: Context) -> tuple[str, Span, Hole] | None:
     match = _FOR.fullmatch(text)
     if match is None:
         message = f"'for' names a variable and a list, got {text[:60]!r}"
-        report.error("WF107", message, entry.value.span, _FORM)
+        hole = _WHOLE_HOLE.fullmatch(text)
+        help = _FORM if hole is None else f"write for: item in {hole['inner'].strip()}"
+        report.error("WF107", message, entry.value.span, help)
         return None
     fragment = Fragment(context.source, entry.value, *match.span(1))
     variable, span = match[1], fragment.place(0, len(match[1]))

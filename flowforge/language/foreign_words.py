@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from flowforge.language.diagnostics import did_you_mean
+from flowforge.language.diagnostics import did_you_mean, near_miss
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -15,6 +16,9 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "body": ("do",),
     "content": ("user",),
     "depends_on": ("after",),
+    "elif": ("else",),
+    "else_if": ("else",),
+    "elseif": ("else",),
     "input": ("user", "with"),
     "inputs": ("with",),
     "instructions": ("system",),
@@ -36,6 +40,32 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "unless": ("when",),
     "version": ("flowforge",),
 }
+_LITERALS = {
+    "False": "false",
+    "None": "null",
+    "True": "true",
+    "nil": "null",
+    "none": "null",
+    "undefined": "null",
+}
+_TYPES = {
+    "bool": "boolean",
+    "decimal": "number",
+    "dict": "object",
+    "double": "number",
+    "float": "number",
+    "int": "integer",
+    "list": "array",
+    "map": "object",
+    "none": "null",
+    "record": "object",
+    "set": "array",
+    "str": "string",
+    "text": "string",
+    "tuple": "array",
+}
+_OPTIONAL = re.compile(r"(?:Optional\[(.+)\]|(.+?)\s*(?:\?|\|\s*(?:null|None)))", re.IGNORECASE)
+_LIST = re.compile(r"(?:(?:list|array|sequence)\s*[\[<](.+)[\]>]|(.+?)\[\])", re.IGNORECASE)
 _FILTERS = {
     "attr": "pluck",
     "dump": "json",
@@ -71,6 +101,38 @@ def help_for_key(word: str, known: Collection[str], otherwise: str) -> str | Non
     if meant is not None:
         return f"{meant!r} is what says it here"
     return did_you_mean(word, known, otherwise)
+
+
+def may_mean(word: str, keys: Collection[str]) -> bool:
+    """Whether a key that is not known was probably meant as one of these."""
+    return any(key in keys for key in _KEYS.get(word, ())) or near_miss(word, keys) is not None
+
+
+def help_for_name(word: str, known: Collection[str], otherwise: str) -> str | None:
+    """The help for a name in an expression that is not known."""
+    if word in _LITERALS:
+        return f"write {_LITERALS[word]!r}"
+    if word in ("env", "environ", "ENV"):
+        return "the environment is not read: declare an input, and give it with the run"
+    return did_you_mean(word, known, otherwise)
+
+
+def help_for_type(word: str, known: Collection[str], otherwise: str) -> str | None:
+    """The help for a word that is no type, as other languages write theirs."""
+    optional = _OPTIONAL.fullmatch(word.strip())
+    if optional is not None:
+        return f'write {{ type: [{_type_word(optional[1] or optional[2])}, "null"] }}'
+    listed = _LIST.fullmatch(word.strip())
+    if listed is not None:
+        items = _type_word(listed[1] or listed[2])
+        return f"write {{ type: array, items: {{ type: {items} }} }}"
+    if word.lower() in _TYPES:
+        return f"the type for it is {_TYPES[word.lower()]!r}"
+    return did_you_mean(word, known, otherwise)
+
+
+def _type_word(word: str) -> str:
+    return _TYPES.get(word.strip().lower(), word.strip())
 
 
 def help_for_filter(word: str, known: Collection[str]) -> str | None:

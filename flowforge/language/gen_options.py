@@ -80,6 +80,8 @@ def options_of(gen: Entry, own_keys: tuple[str, ...], context: Context) -> Mappi
         return context.defaults.options(node)
     if not (isinstance(node, ScalarNode) and node.value is None):
         help = "write 'gen:' alone for free text, or 'gen: { max_tokens: 400 }'"
+        if isinstance(node, ScalarNode) and isinstance(node.value, str):
+            help = "what is said to the model stands under 'user', beside 'gen:'"
         message = f"'gen' must be a mapping of options, got {kind_of_node(node)}"
         report.error("WF107", message, gen.key_span, help)
     return context.defaults.options(MappingNode(gen.key_span, ()))

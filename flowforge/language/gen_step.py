@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.fields import check_keys, integer_of, place_of, template_of, text_of
+from flowforge.language.foreign_words import may_mean
 from flowforge.language.gen_options import AnswerForm, form_of, options_of, sampling_of
 from flowforge.language.joins import BestDraft, names_of_join
 from flowforge.language.models import model_of_entry
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from flowforge.language.yaml_nodes import Entry
 
 STEP_KEYS = ("gen", "from", "system", "user", "turns", "prefill", "model")
+_PROMPTS = ("user", "turns", "from")
 _SAMPLE_KEYS = ("n", "pick")
 _MAX_SAMPLES = 1_000
 _WORD_TO_PICK: Mapping[str | None, All | Likeliest | Vote] = {
@@ -130,9 +132,15 @@ def parse_gen(name: str, step: MappingNode, context: Context) -> GenDraft:
         message = f"step {name!r} has both 'from' and 'system'"
         help = "a fork cannot change its own prefix: put the instruction into 'user'"
         report.error("WF112", message, system.key_span, help)
+    num_known = len(report.diagnostics)
     turns = parse_turns(step.entry("turns"), context)
+    is_misread = (
+        len(report.diagnostics) > num_known
+        or (isinstance(gen.value, ScalarNode) and gen.value.value is not None)
+        or any(may_mean(one.key, _PROMPTS) for one in step.entries if one.key not in STEP_KEYS)
+    )
     has_prompt = from_entry is not None and not turns.listed
-    if step.entry("user") is None and not has_prompt and not turns.asks:
+    if step.entry("user") is None and not has_prompt and not turns.asks and not is_misread:
         message = f"step {name!r} gives the model nothing to answer"
         report.error("WF113", message, gen.key_span, "add 'user', or continue a step with 'from'")
     options = options_of(gen, (*_SAMPLE_KEYS, *TOOL_KEYS), context)

@@ -24,7 +24,7 @@ from flowforge.language.expression_nodes import (
 )
 from flowforge.language.filter_rules import FilterTypeError
 from flowforge.language.filters import FILTERS
-from flowforge.language.foreign_words import help_for_filter
+from flowforge.language.foreign_words import help_for_filter, help_for_name
 from flowforge.language.list_filters import field_types
 from flowforge.language.types import (
     ANY,
@@ -122,7 +122,7 @@ class Inference:
         elif node.name in ("steps", "outputs"):
             help = "the value of a step is read by the step's name alone, as in ${ draft }"
         else:
-            help = did_you_mean(node.name, visible, otherwise)
+            help = help_for_name(node.name, visible, otherwise)
         if "-" in node.name and all(part in visible for part in node.name.split("-", 1)[:1]):
             help = "names may hold '-': write spaces around it to subtract"
         return self._error("WF202", f"unknown name {node.name!r}", node.start, node.end, help)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.fields import is_safe_name, mapping_of
+from flowforge.language.foreign_words import help_for_type
 from flowforge.language.inputs import problem_with_value
 from flowforge.language.named_types import report_problems
 from flowforge.language.program import Input, Required
@@ -59,7 +59,7 @@ def _declaration(
         if named is not None:
             return type_of_schema(named), named, Required()
         otherwise = f"types: {', '.join(types.words()[:12])}"
-        help = did_you_mean(node.value, types.words(), otherwise)
+        help = help_for_type(node.value, types.words(), otherwise)
         report.error("WF118", f"unknown type {node.value!r}", node.span, help)
     elif isinstance(node, MappingNode):
         return _schema_declaration(node, types, report)

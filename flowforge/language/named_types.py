@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.fields import is_safe_name, mapping_of, place_of
+from flowforge.language.foreign_words import help_for_type
 from flowforge.language.schema_nodes import SCHEMA_TYPES, problems_in_schema, schema_of_node
 from flowforge.language.schemas import SchemaProblem
 from flowforge.language.types import TYPE_WORDS, type_of_word
@@ -143,7 +144,7 @@ def schema_of_entry(
         word = node.value.strip()
         schema = types.of_word(word)
         if schema is None:
-            help = did_you_mean(word, types.words(), f"types: {', '.join(types.words()[:12])}")
+            help = help_for_type(word, types.words(), f"types: {', '.join(types.words()[:12])}")
             report.error("WF118", f"unknown type {word[:60]!r}", node.span, help)
         elif use != "judge" and word not in types.broken:
             for problem in _problems_of(schema, checker, use):
@@ -165,7 +166,8 @@ def schema_of_entry(
 def _problems_of(
     schema: JsonValue, checker: SchemaChecker | None, use: SchemaUse
 ) -> list[SchemaProblem]:
-    return problems_in_schema(schema) if checker is None else checker(schema, use)
+    unknown = problems_in_schema(schema)
+    return unknown if unknown or checker is None else checker(schema, use)
 
 
 def report_problems(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowforge.language.diagnostics import did_you_mean
+from flowforge.language.foreign_words import help_for_type
 from flowforge.language.schemas import SchemaProblem
 from flowforge.language.types import (
     STRING,
@@ -58,6 +58,11 @@ def typed_value(node: Node, type_: Type) -> JsonValue:
 
 def problems_in_schema(schema: JsonValue, pointer: str = "") -> list[SchemaProblem]:
     """Unknown words for types, wherever a schema stands inside the schema."""
+    if isinstance(schema, str):
+        name = pointer.rpartition("/")[2]
+        message = f"{name!r} is the text {schema!r}, expected a JSON Schema"
+        word = schema if schema in SCHEMA_TYPES else "string"
+        return [SchemaProblem(pointer, message, "error", f"write {name}: {{ type: {word} }}")]
     if not isinstance(schema, dict):
         return []
     problems = list(_problems_of_type(schema.get("type"), pointer))
@@ -103,5 +108,5 @@ def _problems_of_type(kind: JsonValue, pointer: str) -> Iterator[SchemaProblem]:
     for word in kinds:
         if isinstance(word, str) and word not in SCHEMA_TYPES:
             otherwise = f"types: {', '.join(SCHEMA_TYPES)}"
-            help = did_you_mean(word, SCHEMA_TYPES, otherwise)
+            help = help_for_type(word, SCHEMA_TYPES, otherwise)
             yield SchemaProblem(f"{pointer}/type", f"unknown type {word!r}", "error", help)

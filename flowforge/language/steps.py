@@ -24,7 +24,7 @@ from flowforge.language import (
 from flowforge.language.common_keys import COMMON_KEYS, UNBUILT_COMMON_KEYS, parse_common
 from flowforge.language.diagnostics import near_miss
 from flowforge.language.drafts import StepDraft, VerbParser
-from flowforge.language.fields import check_keys, is_safe_name, mapping_of
+from flowforge.language.fields import TAKEN_NAMES, check_keys, is_safe_name, mapping_of
 from flowforge.language.ordering import cycles_of, order_of
 from flowforge.language.program import Gen, Retry, Step, WrittenTurn
 from flowforge.language.scope import Binding
@@ -90,7 +90,7 @@ def parse_step(entry: Entry, context: Context) -> StepDraft:
         return StepDraft(entry.key, entry.key_span, None, None)
     rule = VERBS[verb]
     keys = (*rule.keys, *COMMON_KEYS)
-    owner = f"a {verb!r} step"
+    owner = _owner(verb)
     check_keys(mapping, keys, UNBUILT_COMMON_KEYS, owner, context.report, _keys_of_others(verb))
     common = parse_common(entry.key, mapping, verb, context)
     return StepDraft(entry.key, entry.key_span, rule.parse(entry.key, mapping, context), common)
@@ -104,7 +104,8 @@ def resolve_steps(
     Broken steps are left out and have type `any`, so that nothing else is said of them.
     """
     for name, draft in drafts.items():
-        if names.outer is not None and names.outer.find(name) is not None:
+        is_hiding = names.outer is not None and names.outer.find(name) is not None
+        if is_hiding and name not in TAKEN_NAMES:
             message = f"step {name!r} hides a name of the same spelling around it"
             context.report.error("WF106", message, draft.name_span, "choose another name")
         has_conversation = draft.verb is None or draft.verb.has_conversation
@@ -200,13 +201,14 @@ def _missing_verb(entry: Entry, step: MappingNode) -> tuple[Span, str]:
     return entry.key_span, f"a step has exactly one of: {', '.join(VERBS)}"
 
 
+def _owner(verb: str) -> str:
+    return f"{'an' if verb[0] in 'aeiou' else 'a'} {verb!r} step"
+
+
 @cache
 def _keys_of_others(verb: str) -> dict[str, str]:
     return {
-        key: f"a {other!r} step"
-        for other, rule in VERBS.items()
-        if other != verb
-        for key in rule.keys
+        key: _owner(other) for other, rule in VERBS.items() if other != verb for key in rule.keys
     }
 
 

@@ -115,11 +115,12 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class TemplateDraft:
-    """Text and untyped holes."""
+    """Text and untyped holes. is_whole: False where a hole that cannot be parsed is left out."""
 
     source: Source
     scalar: ScalarNode
     parts: tuple[str | Hole, ...]
+    is_whole: bool = True
 
     def names(self) -> Iterator[tuple[str, Span]]:
         """The names the holes read, with their places."""
@@ -137,10 +138,12 @@ class TemplateDraft:
 
     def whole(self, names: Names, report: Report) -> Expression:
         """The text as one value: a lone hole keeps its type, anything else is a text."""
-        if len(self.parts) == 1 and isinstance(self.parts[0], Hole):
+        if self.is_whole and len(self.parts) == 1 and isinstance(self.parts[0], Hole):
             return self.parts[0].typed(names, report)
         location = self.source.location(self.scalar.span.start)
         template = self.typed(names, report)
+        if not self.is_whole:
+            return Expression("", Constant(0, 0, None), ANY, template.names, location)
         if all(isinstance(part, str) for part in template.parts):
             text = "".join(part for part in template.parts if isinstance(part, str))
             return Expression(
@@ -156,7 +159,7 @@ class TemplateDraft:
 def parse_template(source: Source, scalar: ScalarNode, report: Report) -> TemplateDraft:
     """Text and holes of a scalar. A hole that cannot be parsed is reported and left out."""
     text, parts, literal = scalar.text, list[str | Hole](), list[str]()
-    position = 0
+    position, is_whole = 0, True
     while (dollar := text.find("$", position)) >= 0:
         literal.append(text[position:dollar])
         if text.startswith("$${", dollar):
@@ -168,18 +171,20 @@ def parse_template(source: Source, scalar: ScalarNode, report: Report) -> Templa
                 fragment = Fragment(source, scalar, dollar, dollar + 2)
                 help = "close it with '}', or write '$${' for the characters themselves"
                 report.error("WF207", "'${' is not closed", fragment.place(0, 2), help)
-                position = len(text)
+                position, is_whole = len(text), False
                 break
             if len(parts) >= MAX_TEMPLATE_PARTS:
                 message = f"the text has more than {MAX_TEMPLATE_PARTS:,} parts"
                 place = Fragment(source, scalar, dollar, end).place(0, 2)
                 report.error("WF209", message, place, "pass a list, and join it in one expression")
-                return TemplateDraft(source, scalar, ())
+                return TemplateDraft(source, scalar, (), is_whole=False)
             if literal_text := "".join(literal):
                 parts.append(literal_text)
             literal = []
             hole = parse_hole(Fragment(source, scalar, dollar + 2, end), report)
-            if hole is not None:
+            if hole is None:
+                is_whole = False
+            else:
                 parts.append(hole)
             position = end + 1
         else:
@@ -188,7 +193,7 @@ def parse_template(source: Source, scalar: ScalarNode, report: Report) -> Templa
     literal.append(text[position:])
     if literal_text := "".join(literal):
         parts.append(literal_text)
-    return TemplateDraft(source, scalar, tuple(parts))
+    return TemplateDraft(source, scalar, tuple(parts), is_whole)
 
 
 def parse_hole(fragment: Fragment, report: Report) -> Hole | None:

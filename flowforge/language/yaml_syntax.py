@@ -67,4 +67,7 @@ def _explain_syntax(problem: str, here: Span) -> tuple[str, Span, str | None]:
     if "found '<scalar>'" in problem or "found '?'" in problem:
         help = "check the indentation and quotes of this line and the one above"
         return f"not valid YAML: {problem}", here, help
+    if "found '<block mapping start>'" in problem or "found '<block sequence start>'" in problem:
+        message = "the line is indented like none of the lines above it"
+        return message, here, "indent it as far as the lines that it belongs to"
     return f"not valid YAML: {problem}", here, None
