@@ -15,7 +15,7 @@ from flowforge.cli.journals import journal_option
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from flowforge.runtime.run_journal import OnUncertain
+    from flowforge.runtime.uncertainty import OnUncertain
 
 
 @click.command

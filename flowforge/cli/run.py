@@ -5,6 +5,7 @@ The result goes to stdout, everything else to stderr.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -70,6 +71,10 @@ _AT_LEAST_ONE = click.IntRange(min=1)
 )
 @options.display
 @journal_option
+@click.option(
+    "--detach", is_flag=True, help="Go on in the background; prints the run's name and returns."
+)
+@click.option("--wait-for-answers", "waits_for_answers", is_flag=True, hidden=True)
 @click.option("--no-journal", is_flag=True, help="Leave nothing that could be resumed or shown.")
 @options.traceback
 @click.option("--backend", default="engine", hidden=True)
@@ -90,6 +95,8 @@ def run(
     as_json: bool,
     is_quiet: bool,
     journal_path: Path | None,
+    detach: bool,
+    waits_for_answers: bool,
     no_journal: bool,
     traceback: bool,
     backend: str,
@@ -112,6 +119,14 @@ def run(
         num_threads=num_threads,
         context_len=context_len,
     )
+    if detach:
+        from flowforge.cli.detached import run_detached
+
+        if no_journal:
+            raise click.UsageError("--detach needs a journal: leave --no-journal out")
+        with open_journal(journal_path) as journal:
+            arguments = [word for word in sys.argv[1:] if word != "--detach"]
+            return run_detached(journal.path, [*arguments, "--wait-for-answers"])
     given = read_inputs(inputs, inputs_file)
     answers = read_answers(answers_file)
     launch: Launch
@@ -122,7 +137,8 @@ def run(
     else:
         from flowforge.cli.workflows import program_to_begin
 
-        found = program_to_begin(file, given, answers, seed, as_json=as_json, is_quiet=is_quiet)
+        asked = {"*": ""} if waits_for_answers else answers
+        found = program_to_begin(file, given, asked, seed, as_json=as_json, is_quiet=is_quiet)
         if found is None:
             return ExitCode.WORKFLOW
         launch = found
@@ -130,7 +146,9 @@ def run(
 
     from flowforge.cli.session import Session, SessionOptions
 
-    session = SessionOptions(backend, model, answers, display, engine)
+    session = SessionOptions(
+        backend, model, answers, display, engine, waits_for_answers=waits_for_answers
+    )
     if no_journal:
         return Session(launch, session).run()
     with open_journal(journal_path) as journal:

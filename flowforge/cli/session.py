@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,17 +13,19 @@ import anyio
 
 from flowforge.cli.answers import asker_for
 from flowforge.cli.backends import open_backend
+from flowforge.cli.control import Control, socket_path
 from flowforge.cli.download import DownloadProgress
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import print_json_line, report_run_failure
 from flowforge.cli.progress import Progress, choose_progress
 from flowforge.runtime.event_json import event_as_json
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
+from flowforge.runtime.people import PreparedAnswers
 from flowforge.runtime.run import RunFailedError
 from flowforge.view.texts import accounting_line, outputs_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
     from datetime import date
 
     from flowforge.cli.options import Display
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from flowforge.engine.config import EngineConfig
     from flowforge.runtime.events import Event, Fact
     from flowforge.runtime.handle import RunHandle
+    from flowforge.runtime.people import Asker
     from flowforge.runtime.run_journal import RunJournal
 
 _FRAME_S = 0.1
@@ -40,7 +43,8 @@ _FRAME_S = 0.1
 class SessionOptions:
     """What the command line said about how to run and what to show.
 
-    today: the day that chat templates print; None is this day.
+    today: the day that chat templates print; None is this day. waits_for_answers: questions that
+    no file answers wait for `flowforge answer`.
     """
 
     backend: str
@@ -49,6 +53,7 @@ class SessionOptions:
     display: Display = "auto"
     engine: EngineConfig | None = None
     today: date | None = None
+    waits_for_answers: bool = False
 
     @property
     def as_json(self) -> bool:
@@ -77,6 +82,7 @@ class Session:
         self._options = options
         self._progress: Progress = choose_progress(options.display)
         self._run: RunHandle[object] | None = None
+        self._control = Control(self._cancel_run)
         self._signal_code: ExitCode | None = None
 
     def run(self) -> ExitCode:
@@ -111,14 +117,47 @@ class Session:
                 options.backend, options.model, download, options.engine, options.today
             ) as backend:
                 journal = None if self._enter_journal is None else self._enter_journal()
-                asker = asker_for(options.answers, self._progress)
-                with journal or nullcontext():
-                    if journal is not None:
-                        self._tell_run(journal.run_id)
-                    async with self._launch.begin(backend, asker, journal) as run:
-                        self._run = run
-                        terminal = await self._follow(run)
-                        return await self._conclude(run, terminal)
+                asker = self._asker()
+                async with (
+                    self._controlled(journal),
+                    self._launch.begin(backend, asker, journal) as run,
+                ):
+                    self._run = run
+                    terminal = await self._follow(run)
+                    return await self._conclude(run, terminal)
+
+    def _asker(self) -> Asker:
+        answers = self._options.answers
+        if self._options.waits_for_answers:
+            return PreparedAnswers(answers, self._control.ask)
+        return asker_for(answers, self._progress)
+
+    @asynccontextmanager
+    async def _controlled(self, journal: RunJournal | None) -> AsyncGenerator[None]:
+        """While the run has its journal it takes orders."""
+        if journal is None:
+            yield
+            return
+        path = socket_path(journal.path, journal.run_id)
+        failure: Exception | None = None
+        with journal:
+            async with anyio.create_task_group() as tasks:
+                await self._control.serve(path, tasks)
+                self._tell_run(journal.run_id)
+                try:
+                    yield
+                except Exception as error:
+                    # A task group would wrap what the run raised in an ExceptionGroup.
+                    failure = error
+                finally:
+                    tasks.cancel_scope.cancel()
+                    path.unlink(missing_ok=True)
+        if failure is not None:
+            raise failure
+
+    def _cancel_run(self) -> None:
+        if self._run is not None:
+            self._run.cancel()
 
     def _tell_run(self, run_id: str) -> None:
         self._run_id = run_id

@@ -243,6 +243,7 @@ ROOM_CODES: Mapping[str, str] = {
     "EN705": "a journal of a newer FlowForge",
     "EN706": "a run is going on in another process",
     "EN707": "what a model had written cannot be gone on with",
+    "EN708": "a run cannot be reached, or refuses an order",
     "EN711": "a run cannot be reached any more by its control socket",
     "EN712": "the viewer was ended by a signal",
     "EN321": "a tool format that is not known",

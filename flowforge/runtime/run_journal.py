@@ -31,6 +31,7 @@ from flowforge.runtime.uncertainty import UNCERTAIN, OnUncertain
 
 if TYPE_CHECKING:
     from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -205,6 +206,11 @@ class RunJournal:
     def close(self) -> None:
         """Let other processes have the run; idempotent."""
         self._lease.release()
+
+    @property
+    def path(self) -> Path:
+        """The journal's file."""
+        return self._writer.journal.path
 
     @property
     def seed(self) -> int | None:

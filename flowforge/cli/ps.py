@@ -1,0 +1,62 @@
+"""`flowforge ps`: the runs that go on now, and the people they wait for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flowforge.cli import options
+from flowforge.cli.exit_codes import ExitCode
+from flowforge.cli.failures import guarded, print_json_line
+from flowforge.cli.journals import journal_option, open_journal
+from flowforge.errors import EngineError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command
+@journal_option
+@options.as_json
+@options.traceback
+@guarded
+def ps(*, journal_path: Path | None, as_json: bool, traceback: bool) -> ExitCode:
+    """List the runs that go on now, with the questions that they wait to be answered."""
+    from flowforge.journal.lease import owner_of
+
+    with open_journal(journal_path) as journal:
+        for run in journal.runs():
+            owner = owner_of(journal.path, run.run_id) if run.status == "running" else None
+            if owner is None:
+                continue
+            questions = _questions(journal.path, run.run_id)
+            age_s = time.time() - run.created_at
+            if as_json:
+                print_json_line(
+                    {
+                        "run_id": run.run_id,
+                        "pid": owner,
+                        "workflow": run.workflow,
+                        "age_s": round(age_s, 1),
+                        "questions": questions,
+                    }
+                )
+                continue
+            click.echo(f"{run.run_id}  pid {owner}  {age_s:,.0f} s  {run.workflow}")
+            for question in questions:
+                choices = ", ".join(question["choices"]) or "any text"
+                click.echo(f"  {question['path']} asks: {question['prompt']} ({choices})")
+    return ExitCode.DONE
+
+
+def _questions(journal: Path, run_id: str) -> list[dict[str, Any]]:
+    from flowforge.cli.control import send_order
+
+    try:
+        questions: list[dict[str, Any]] = send_order(journal, run_id, order="status")["questions"]
+    except EngineError:
+        # It has just ended, or is of a program that takes no orders.
+        return []
+    return questions

@@ -1,0 +1,145 @@
+"""Runs in the background: who goes on, who waits for whom, and orders to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flowforge.cli.control import socket_path
+from flowforge.journal.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+WORKFLOW = """\
+flowforge: 1
+name: gate
+steps:
+  offer:
+    user: Make an offer.
+    gen: {}
+  gate:
+    ask: "Pay for ${ offer }?"
+    choices: ["yes", "no"]
+outputs: { gate: "${ gate }" }
+"""
+
+
+@pytest.fixture(name="folder")
+def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLOWFORGE_JOURNAL", str(tmp_path / "runs.db"))
+    (tmp_path / "gate.yaml").write_text(WORKFLOW, encoding="utf-8")
+    (tmp_path / "script.json").write_text('{"offer": "a bicycle"}', encoding="utf-8")
+    return tmp_path
+
+
+def flowforge(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "flowforge", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def begin(folder: Path) -> str:
+    """A run in the background that waits for a person; its name."""
+    started = flowforge(folder, "run", "gate.yaml", "--backend", "script:script.json", "--detach")
+    assert 0 == started.returncode, started.stderr
+    name = started.stdout.strip()
+    until(lambda: '"gate"' in flowforge(folder, "ps", "--json").stdout)
+    return name
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Look again and again, as somebody at a terminal would."""
+    end_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end_s, "it did not come to that in a minute"
+        time.sleep(0.05)
+
+
+def status(folder: Path, name: str) -> str:
+    with Journal(folder / "runs.db") as journal:
+        return journal.run(name).status
+
+
+def test_a_detached_run_is_listed_asked_and_answered(folder: Path) -> None:
+    name = begin(folder)
+    (line,) = flowforge(folder, "ps", "--json").stdout.splitlines()
+    (question,) = json.loads(line)["questions"]
+    assert ("gate", "Pay for a bicycle?", ["yes", "no"]) == (
+        question["path"],
+        question["prompt"],
+        question["choices"],
+    )
+    path = socket_path(folder / "runs.db", name)
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+
+    wrong = flowforge(folder, "answer", name, "gate", "maybe")
+    assert (4, True) == (wrong.returncode, "error[EN708]" in wrong.stderr)
+    nobody = flowforge(folder, "answer", name, "offer", "yes")
+    assert "'offer' does not wait for an answer; 'gate' does" in nobody.stderr
+    assert 0 == flowforge(folder, "approve", name, "gate").returncode
+
+    until(lambda: status(folder, name) == "done")
+    until(lambda: not path.exists())
+    with Journal(folder / "runs.db") as journal:
+        assert {"gate": "yes"} == journal.run(name).outcome
+    assert "" == flowforge(folder, "ps").stdout
+    assert 4 == flowforge(folder, "cancel", name).returncode
+
+
+def test_a_cancelled_run_can_be_gone_on_with(folder: Path) -> None:
+    name = begin(folder)
+    assert 0 == flowforge(folder, "cancel", name[:-2]).returncode
+    until(lambda: status(folder, name) == "cancelled")
+    (folder / "answers.json").write_text('{"gate": "no"}', encoding="utf-8")
+
+    resumed = flowforge(folder, "resume", name, "--answers", "answers.json", "-q")
+    assert (0, "no\n") == (resumed.returncode, resumed.stdout), resumed.stderr
+
+
+def test_what_a_killed_run_left_is_taken_away(folder: Path) -> None:
+    name = begin(folder)
+    pid = json.loads(flowforge(folder, "ps", "--json").stdout)["pid"]
+    os.kill(pid, 9)
+    until(lambda: flowforge(folder, "ps").stdout == "")
+    path = socket_path(folder / "runs.db", name)
+    assert path.exists()
+    assert "cannot be reached" in flowforge(folder, "cancel", name).stderr
+    (folder / "answers.json").write_text('{"gate": "yes"}', encoding="utf-8")
+
+    resumed = flowforge(folder, "resume", name, "--answers", "answers.json", "-q")
+    assert (0, "yes\n") == (resumed.returncode, resumed.stdout), resumed.stderr
+    assert not path.exists()
+
+
+def test_a_run_that_fails_to_begin_says_so(folder: Path) -> None:
+    failed = flowforge(folder, "run", "none.yaml", "--backend", "script:script.json", "--detach")
+
+    assert 3 == failed.returncode
+    assert "WF001" in failed.stderr
+
+
+def test_a_socket_whose_name_is_too_long_is_in_a_folder_of_ones_own(tmp_path: Path) -> None:
+    deep = tmp_path / ("long-" * 30) / "runs.db"
+    path = socket_path(deep, "r")
+
+    assert len(os.fsencode(path)) < 108
+    assert path != socket_path(deep, "s")
+    assert 0o700 == stat.S_IMODE(path.parent.stat().st_mode)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+    path.unlink()
