@@ -99,15 +99,23 @@ def _tokens_of(
     program: Program, model: str | None, *, is_quiet: bool
 ) -> tuple[Tokenizing, dict[str, Tokenizing]]:
     """The tokens of the run's own model, and of those that steps name."""
+    import functools
+
     from flowforge.cli.download import DownloadProgress
+    from flowforge.engine.model_store import resolve_model
     from flowforge.language.models import models_of
     from flowforge.planning.model_text import ModelText
 
     names = [name for name in models_of(program) if name is not None]
     with DownloadProgress(is_quiet=is_quiet) as download:
-        others: dict[str, Tokenizing] = {name: ModelText.of_model(name, download) for name in names}
+        text_in = functools.cache(ModelText.in_directory)
+
+        def text_of(name: str | None) -> Tokenizing:
+            return text_in(resolve_model(name, progress=download).directory)
+
+        others = {name: text_of(name) for name in names}
         own = program.model if model is None else model
         if own is None and names and None not in models_of(program):
             # No step runs on the run's own model, so that it need not be there.
             return others[names[0]], others
-        return ModelText.of_model(own, download), others
+        return text_of(own), others

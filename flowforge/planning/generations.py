@@ -153,7 +153,10 @@ class GenerationPlanner:
         """
         return tuple(
             replace(piece, tokens=UNBOUNDED)
-            if isinstance(piece, Unknown) and self._counters_of(piece) != {model}
+            if isinstance(piece, Unknown)
+            and any(
+                self._models[one] is not self._models[model] for one in self._counters_of(piece)
+            )
             else piece
             for piece in pieces
         )

@@ -33,7 +33,11 @@ class ModelText:
     @classmethod
     def of_model(cls, model: str | Path | None, progress: Progress = silent) -> ModelText:
         """Read what a model directory, GGUF file or Hugging Face id says. Raises EngineError."""
-        directory = resolve_model(model, progress=progress).directory
+        return cls.in_directory(resolve_model(model, progress=progress).directory)
+
+    @classmethod
+    def in_directory(cls, directory: Path) -> ModelText:
+        """Read what a model directory says. Raises EngineError."""
         tokenizer = Tokenizer.from_directory(directory)
         template = ChatTemplate.from_directory(directory, tokenizer)
         return cls(tokenizer, template, read_model_config(directory).max_context_len)

@@ -77,8 +77,9 @@ def plan_program(
 ) -> Plan:
     """What a run with these inputs will cost; inputs complete, as `resolve_inputs` gives them.
 
-    tokens: of the run's own model. others: of every model that a step names (`models_of`). How many
-    tokens a text of one model has for another is not known before the text is there.
+    tokens: of the run's own model. others: of every model that a step names (`models_of`); names of
+    one model have one object. How many tokens a text of one model has for another is not known
+    before the text is there.
     Raises WorkflowError where a run would for certain, and WF527 for what is too large to plan.
     """
     models: dict[str | None, Tokenizing] = {None: tokens}
@@ -116,11 +117,13 @@ class Planner:
     def __init__(self, models: Mapping[str | None, Tokenizing], page_size: int) -> None:
         self.evaluator = Evaluator(EncodingMeter(models[None].encode))
         self.count = self.evaluator.count
-        planned = {
-            name: PlannedModel(tokens, PrefixBook(tokens.recomputation))
-            for name, tokens in models.items()
+        # One model under two names computes what both ask for once.
+        each = {
+            id(tokens): PlannedModel(tokens, PrefixBook(tokens.recomputation))
+            for tokens in models.values()
         }
-        self._books = [model.book for model in planned.values()]
+        planned = {name: each[id(tokens)] for name, tokens in models.items()}
+        self._books = [model.book for model in each.values()]
         self.writer = GenerationPlanner(planned, self.evaluator, page_size)
         self.problems: list[str] = []
         self._num_maybe = 0

@@ -310,6 +310,17 @@ def test_models_share_no_prefix_and_count_texts_of_each_other_by_no_bound() -> N
     assert of["e"].prompt.most is None
 
 
+def test_one_model_under_two_names_computes_a_prompt_once() -> None:
+    program = require_program(load_text(HEAD + TWO_MODELS))
+    model = CharText()
+
+    plan = plan_program(program, {}, model, others={"large": model})
+    of = {one.path: one for one in plan.generations}
+
+    assert 1 == of["b"].prefilled.most
+    assert of["e"].prompt == of["d"].prompt
+
+
 def test_a_prompt_is_held_against_the_context_of_its_own_model() -> None:
     class SmallText(CharText):
         context_len = 12
