@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from flowforge.grammars.constraint import CompiledConstraint
     from flowforge.grammars.vocabulary import Vocabulary
 
+_SHOWN_CHARS = 40
+_NEEDS_A_MODEL = "unknown special token"
+
 
 class MaskGrammar:
     """A grammar in the mask's dialect. Immutable. file: how messages call it."""
@@ -37,23 +40,32 @@ class MaskGrammar:
         except GrammarRefused as error:
             raise self._refused(error) from error
 
-    def byte_matcher(self) -> LLMatcher:
-        """A matcher of texts without any model. Raises WorkflowError WF431 like `compile`.
+    def check(self) -> None:
+        """Compile without any model. Raises WorkflowError WF431.
 
-        A grammar that names special tokens has none here.
+        Whether a model has the special tokens that the grammar names is for `compile` to find.
         """
+        self._byte_matcher()
+
+    def judge(self, text: str) -> None:
+        """Raise WorkflowError WF433 when a text is not in the grammar.
+
+        With special tokens, which have no text, nothing can be said: the mask alone has judged.
+        """
+        matcher = self._byte_matcher()
+        if matcher is not None and not matches(matcher, text):
+            shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+            raise WorkflowError("WF433", f"the text {shown!r} is not in the grammar")
+
+    def _byte_matcher(self) -> LLMatcher | None:
         from llguidance import LLMatcher
 
         try:
             return build_matcher(byte_tokenizer(), str(LLMatcher.grammar_from_lark(self.text)))
         except GrammarRefused as error:
+            if error.reason.startswith(_NEEDS_A_MODEL):
+                return None
             raise self._refused(error) from error
-
-    def judge(self, text: str) -> None:
-        """Raise WorkflowError WF433 when a text is not in the grammar."""
-        if not matches(self.byte_matcher(), text):
-            shown = text if len(text) <= 40 else f"{text[:40]}…"
-            raise WorkflowError("WF433", f"the text {shown!r} is not in the grammar")
 
     def _refused(self, error: GrammarRefused) -> WorkflowError:
         return WorkflowError(

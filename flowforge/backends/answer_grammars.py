@@ -6,13 +6,18 @@ import functools
 from typing import TYPE_CHECKING, TypeAlias
 
 from flowforge.errors import WorkflowError
+from flowforge.grammars.mask_dialect import MaskGrammar
 from flowforge.language.answer_grammars import GrammarProblem
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from flowforge.grammars.lark.grammar import LarkGrammar
     from flowforge.grammars.lark.source import LarkSource
-    from flowforge.grammars.mask_dialect import MaskGrammar
+    from flowforge.grammars.lark.translation import GrammarProblem as TranslationProblem
     from flowforge.language.program import GrammarSpec, JsonValue
+
+_NOT_EXACT = "WF432"
 
 AnswerGrammar: TypeAlias = "LarkGrammar | MaskGrammar"
 
@@ -24,7 +29,6 @@ def load_grammar(spec: GrammarSpec) -> AnswerGrammar:
     Raises WorkflowError WF430 to WF432.
     """
     from flowforge.grammars.lark.grammar import load_lark
-    from flowforge.grammars.mask_dialect import MaskGrammar
 
     if spec.dialect == "llguidance":
         return MaskGrammar(spec.text, spec.file)
@@ -45,16 +49,16 @@ def lark_grammar(spec: GrammarSpec) -> LarkGrammar:
 def check_grammar(spec: GrammarSpec) -> list[GrammarProblem]:
     """All problems of a grammar, compiled without any model."""
     try:
-        if spec.dialect == "lark":
-            problems = _problems_of_lark(spec)
-            if any(problem.severity == "error" for problem in problems):
-                return problems
-        else:
-            problems = []
-        load_grammar(spec).byte_matcher()
+        grammar = load_grammar(spec)
+        if isinstance(grammar, MaskGrammar):
+            grammar.check()
+            return []
+        grammar.byte_matcher()
     except WorkflowError as error:
+        if error.code == _NOT_EXACT:
+            return _all_problems(spec)
         return [GrammarProblem(error.code, error.message, error.location, help=error.help)]
-    return problems
+    return _listed(grammar.translation.problems)
 
 
 def value_of_answer(spec: GrammarSpec, text: str) -> JsonValue:
@@ -87,12 +91,17 @@ def source_of(spec: GrammarSpec) -> LarkSource:
     return LarkSource(spec.text, spec.file, None if spec.folder is None else Path(spec.folder))
 
 
-def _problems_of_lark(spec: GrammarSpec) -> list[GrammarProblem]:
+def _all_problems(spec: GrammarSpec) -> list[GrammarProblem]:
+    """Every construct that cannot be masked, where loading tells of the first."""
     from flowforge.grammars.lark.source import load_grammar as load_with_lark
     from flowforge.grammars.lark.translation import find_problems
 
     loaded = load_with_lark(source_of(spec), start=spec.start, parser=spec.parser)
+    return _listed(find_problems(loaded, approximate=spec.is_approximate))
+
+
+def _listed(problems: Iterable[TranslationProblem]) -> list[GrammarProblem]:
     return [
-        GrammarProblem("WF432", one.message, one.location, one.severity, one.help)
-        for one in find_problems(loaded, approximate=spec.is_approximate)
+        GrammarProblem(_NOT_EXACT, one.message, one.location, one.severity, one.help)
+        for one in problems
     ]

@@ -68,6 +68,16 @@ def test_the_dialect_of_the_mask_has_no_tree(tmp_path: Path) -> None:
     assert "12" == _run(tmp_path, grammar, "12")
 
 
+def test_special_tokens_are_left_to_the_model_that_has_them(tmp_path: Path) -> None:
+    grammar = (
+        "      grammar:\n        dialect: llguidance\n"
+        '        text: \'start: "a" <|python_tag|> "b"\'\n'
+    )
+
+    assert [] == _problems(tmp_path, grammar)
+    assert "ab" == _run(tmp_path, grammar, "ab")
+
+
 @pytest.mark.parametrize("answer", ["1+", "x", ""])
 def test_an_answer_that_lark_refuses_fails_the_step(tmp_path: Path, answer: str) -> None:
     with pytest.raises(FlowForgeError, match="is not in the grammar"):
