@@ -318,7 +318,7 @@ class Stage:
         if source is not None:
             assert source not in self.closed, f"{path} forks what was released"
             before = self.history[source]
-        said = "".join(f"{turn.role}: {turn.text}\n" for turn in command.said)
+        said = "".join(f"{turn}\n" for turn in command.said)
         self.history[path] = f"{before}{said}"
         self.running.append(command)
         if source != path:
