@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from flowforge.backends.protocol import Sampling
 from flowforge.errors import WorkflowError
 from flowforge.language.diagnostics import did_you_mean
+from flowforge.language.gen_options import SAMPLING_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,10 @@ class SamplingOptions(TypedDict, total=False):
 
 
 def sampling_of(options: SamplingOptions, default_seed: int) -> Sampling:
-    """The options as a backend takes them. Raises WorkflowError WF610 for an unknown one."""
+    """The options as a backend takes them.
+
+    Raises WorkflowError WF610 for an unknown one, WF108 for one out of range, WF107 for no number.
+    """
     known = SamplingOptions.__annotations__
     for name in options:
         if name not in known:
@@ -37,6 +41,8 @@ def sampling_of(options: SamplingOptions, default_seed: int) -> Sampling:
                 f"unknown option {name!r} of a generation",
                 help=did_you_mean(name, known, f"options are {', '.join(known)}"),
             )
+    for name, limits in SAMPLING_LIMITS.items():
+        _require_within(name, options.get(name), *limits)
     return Sampling(
         max_tokens=options.get("max_tokens"),
         temperature=options.get("temperature"),
@@ -45,3 +51,19 @@ def sampling_of(options: SamplingOptions, default_seed: int) -> Sampling:
         seed=None if options.get("temperature") == 0 else options.get("seed", default_seed),
         stop=tuple(options.get("stop", ())),
     )
+
+
+def _require_within(name: str, value: object, least: int, most: int) -> None:
+    """Refuse what a workflow file could not say either."""
+    if value is None:
+        return
+    is_fraction = name in ("temperature", "top_p")
+    if isinstance(value, bool) or not isinstance(value, (int, float) if is_fraction else int):
+        kind = "a number" if is_fraction else "a whole number"
+        raise WorkflowError("WF107", f"{name!r} must be {kind}, got {value!r:.60}")
+    if not least <= value <= most or (name == "top_p" and value == 0):
+        raise WorkflowError(
+            "WF108",
+            f"{name!r} is out of range: got {value}, expected {least:,} to {most:,}",
+            help="leave it out for the backend's default",
+        )

@@ -22,6 +22,8 @@ from flowforge.language.types import ANY, STRING, Choice, Field, Object, type_of
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode, kind_of_node
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flowforge.language.drafts import Context
     from flowforge.language.program import GrammarSpec, JsonValue
     from flowforge.language.scope import Report
@@ -35,8 +37,11 @@ UNBUILT_SAMPLING_KEYS = (
     "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias", "logprobs",
 )  # fmt: skip
-_MAX_INTEGER = 2**31 - 1
-_MAX_SEED = 2**63 - 1
+SAMPLING_LIMITS: Mapping[str, tuple[int, int]] = {
+    "max_tokens": (1, 2**31 - 1), "temperature": (0, 2), "top_p": (0, 1), "top_k": (1, 2**31 - 1),
+    "seed": (0, 2**63 - 1),
+}  # fmt: skip
+"""The least and the most of each number; top_p is above its least."""
 _MAX_REGEX_CHARS = 4_000
 # Python's own syntax for what no automaton, and so no token mask, can follow.
 _UNMASKABLE = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!]|<[=!]|P=|\()|\\[1-9])")
@@ -113,16 +118,16 @@ def form_of(options: MappingNode, context: Context) -> AnswerForm:
 
 def sampling_of(node: MappingNode, report: Report) -> SamplingSpec:
     """How tokens are chosen."""
-    top_p = number_of(node.entry("top_p"), report, 0.0, 1.0)
+    top_p = number_of(node.entry("top_p"), report, *SAMPLING_LIMITS["top_p"])
     entry = node.entry("top_p")
     if top_p == 0.0 and entry is not None:
         report.error("WF108", "'top_p' must be above 0, got 0", entry.value.span)
     return SamplingSpec(
-        max_tokens=integer_of(node.entry("max_tokens"), report, 1, _MAX_INTEGER),
-        temperature=number_of(node.entry("temperature"), report, 0.0, 2.0),
+        max_tokens=integer_of(node.entry("max_tokens"), report, *SAMPLING_LIMITS["max_tokens"]),
+        temperature=number_of(node.entry("temperature"), report, *SAMPLING_LIMITS["temperature"]),
         top_p=top_p,
-        top_k=integer_of(node.entry("top_k"), report, 1, _MAX_INTEGER),
-        seed=integer_of(node.entry("seed"), report, 0, _MAX_SEED),
+        top_k=integer_of(node.entry("top_k"), report, *SAMPLING_LIMITS["top_k"]),
+        seed=integer_of(node.entry("seed"), report, *SAMPLING_LIMITS["seed"]),
         stop=_stop_of(node.entry("stop"), report),
     )
 

@@ -151,15 +151,13 @@ class GenerationPlanner:
 
         The number is in tokens of those that wrote the text, or of the run's own model if none did.
         """
-        return tuple(
-            replace(piece, tokens=UNBOUNDED)
-            if isinstance(piece, Unknown)
-            and any(
-                self._models[one] is not self._models[model] for one in self._counters_of(piece)
-            )
-            else piece
-            for piece in pieces
-        )
+        own = self._models[model]
+
+        def counted(text: Unknown) -> Unknown:
+            is_other = any(self._models[name] is not own for name in self._counters_of(text))
+            return replace(text, tokens=UNBOUNDED) if is_other else text
+
+        return tuple(counted(piece) if isinstance(piece, Unknown) else piece for piece in pieces)
 
     def _counters_of(self, text: Unknown) -> set[str | None]:
         if len(self._models) == 1:

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from flowforge.backends.protocol import FinishReason, GenerationDone, Usage
 from flowforge.errors import WorkflowError
 from flowforge.flows.answers import answer_type, choice_of
+from flowforge.flows.sampling import SamplingOptions, sampling_of
 from flowforge.grammars import check_schema
 
 
@@ -133,3 +134,26 @@ def test_an_answer_that_is_no_option_is_refused() -> None:
         choice_of("step", done("Bug"), ["bug"])
 
     assert "WF513" == caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"max_tokens": 0}, "WF108"),
+        ({"max_tokens": -1}, "WF108"),
+        ({"max_tokens": 2.5}, "WF107"),
+        ({"max_tokens": "9"}, "WF107"),
+        ({"max_tokens": True}, "WF107"),
+        ({"temperature": -0.1}, "WF108"),
+        ({"temperature": float("nan")}, "WF108"),
+        ({"top_p": 0.0}, "WF108"),
+        ({"top_p": 1.1}, "WF108"),
+        ({"top_k": 0}, "WF108"),
+        ({"seed": -1}, "WF108"),
+    ],
+)
+def test_options_that_a_file_could_not_say_are_refused(options: SamplingOptions, code: str) -> None:
+    with pytest.raises(WorkflowError) as caught:
+        sampling_of(options, 7)
+
+    assert caught.value.code == code
