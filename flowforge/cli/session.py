@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from flowforge.cli.answers import asker_for
+from flowforge.cli.answers import asker_at
 from flowforge.cli.backends import open_backend
-from flowforge.cli.control import Control, socket_path
 from flowforge.cli.download import DownloadProgress
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import print_json_line, report_run_failure
 from flowforge.cli.progress import Progress, choose_progress
+from flowforge.control.desk import Control
+from flowforge.control.gate import GatedBackend
+from flowforge.control.orders import socket_path
 from flowforge.runtime.event_json import event_as_json
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
 from flowforge.runtime.people import PreparedAnswers
@@ -120,9 +122,12 @@ class Session:
                 asker = self._asker()
                 async with (
                     self._controlled(journal),
-                    self._launch.begin(backend, asker, journal) as run,
+                    self._launch.begin(
+                        GatedBackend(backend, self._control.gate), asker, journal
+                    ) as run,
                 ):
                     self._run = run
+                    self._control.show(run, backend.statistics)
                     terminal = await self._follow(run)
                     return await self._conclude(run, terminal)
 
@@ -130,7 +135,7 @@ class Session:
         answers = self._options.answers
         if self._options.waits_for_answers:
             return PreparedAnswers(answers, self._control.ask)
-        return asker_for(answers, self._progress)
+        return PreparedAnswers(answers, self._control.or_ask(asker_at(self._progress)))
 
     @asynccontextmanager
     async def _controlled(self, journal: RunJournal | None) -> AsyncGenerator[None]:
@@ -142,7 +147,7 @@ class Session:
         failure: Exception | None = None
         with journal:
             async with anyio.create_task_group() as tasks:
-                await self._control.serve(path, tasks)
+                await tasks.start(self._control.serve, path)
                 self._tell_run(journal.run_id)
                 try:
                     yield
@@ -150,6 +155,7 @@ class Session:
                     # A task group would wrap what the run raised in an ExceptionGroup.
                     failure = error
                 finally:
+                    await self._control.all_told()
                     tasks.cancel_scope.cancel()
                     path.unlink(missing_ok=True)
         if failure is not None:
