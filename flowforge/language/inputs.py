@@ -81,12 +81,18 @@ def _value_of_text(input_: Input, text: str) -> JsonValue:
     except ValueError as error:
         expected = display_type(input_.type)
         message = f"input {input_.name!r} expects {expected}, got the text {_shown(text)}"
+        if text.lstrip()[:1] in ("[", "{"):
+            reason = str(error).partition(": line ")[0]
+            message += f", which is no JSON: {reason[:1].lower()}{reason[1:]}"
         help = f"write it as JSON: -i {input_.name}={_example(input_)}"
         raise WorkflowError("WF303", message, location=input_.location, help=help) from error
 
 
 def _example(input_: Input) -> str:
     examples = {"array": '\'["a", "b"]\'', "object": "'{\"a\": 1}'", "boolean": "true"}
+    items = input_.schema.get("items")
+    if isinstance(items, dict) and items.get("type") in ("integer", "number"):
+        examples["array"] = "'[1, 2]'"
     return examples.get(str(input_.schema.get("type")), "3")
 
 

@@ -32,7 +32,9 @@ BAD: list[tuple[str, object, str]] = [
     ("n", "1e400", "inf is no number of JSON"),
     ("n", "-Infinity", "-inf is no number of JSON"),
     ("l", [{"a": [math.nan]}], "nan is no number of JSON"),
-    ("l", '[{"a": 1, "a": 2}]', "got the text"),
+    ("l", '[{"a": 1, "a": 2}]', "got the text .*: key 'a' is there twice"),
+    ("l", "[1", "got the text '\\[1', which is no JSON: expecting"),
+    ("l", "hello", "got the text 'hello'\\n"),
     ("q", "a\ud800", "U\\+D800 at position 1 is no character of UTF-8"),
     ("q", "\udcff\udcfe", "byte 0xff at position 0 is no character of UTF-8"),
     ("l", [{"\ud800": 1}], "U\\+D800"),
@@ -54,6 +56,15 @@ def test_a_value_that_json_cannot_say_is_refused_with_its_input(
         resolve_inputs(program, {**GOOD, name: value})
 
     assert "WF303" == caught.value.code
+
+
+def test_the_help_for_a_list_of_numbers_shows_numbers() -> None:
+    text = PROGRAM.replace("{ type: array }", "{ type: array, items: { type: integer } }")
+
+    with pytest.raises(WorkflowError) as caught:
+        resolve_inputs(require_program(load_text(text)), {**GOOD, "l": "1, 2"})
+
+    assert caught.value.help == "write it as JSON: -i l='[1, 2]'"
 
 
 def test_values_of_json_are_taken_as_they_are() -> None:

@@ -66,6 +66,8 @@ FILES = [
     ("WF017", "1:1", "<<: 3\n"),
     ("WF018", "4:24", HEAD + "steps:\n  a: {gen: , user: fix #42\n  }\n"),
     ("WF019", "4:21", HEAD + 'steps:\n  a: {gen: , user: "{{ topic }}"}\n'),
+    ("WF019", "5:24", HEAD + "inputs: { topic: string }\nsteps:\n"
+     '  a: {gen: , user: "On {inputs.topic} $${inputs.topic}"}\n'),
     ("WF100", "1:1", "name: t\n" + GEN),
     ("WF100", "1:1", "flowforge: 2\nname: t\n" + GEN),
     ("WF101", "4:17", HEAD + "steps:\n  a: {user: hi, uzer: hi, gen: }\n"),
