@@ -174,11 +174,24 @@ _STEP_KEYS: dict[str, Schema] = {
 }
 _SAMPLING: Schema = {
     "max_tokens": _integer(1, "How many tokens the answer has at most."),
-    "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    "temperature": {
+        "type": "number",
+        "minimum": 0,
+        "maximum": 2,
+        "description": "0 takes the likeliest token; the higher, the more even the choice.",
+    },
+    "top_p": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": 1,
+        "description": "Only the likeliest tokens are considered that have this share together.",
+    },
     "top_k": _integer(1, "How many tokens are considered."),
     "seed": _integer(0, "The same seed gives the same answer."),
-    "stop": {"anyOf": [{"type": "string"}, _strings("Texts that end the answer.")]},
+    "stop": {
+        "anyOf": [{"type": "string"}, _strings("The texts.")],
+        "description": "Texts before the first of which the answer ends.",
+    },
 }
 _FORMS: Schema = {
     "json": _ref("type", "The answer is JSON of this type."),
@@ -279,14 +292,15 @@ _DEFINITIONS: Schema = {
         "additionalProperties": False,
         "minProperties": 1,
         "properties": {
-            "user": {"$ref": "#/$defs/text"},
-            "assistant": {"$ref": "#/$defs/text"},
+            "user": _ref("text", "What is said to the model."),
+            "assistant": _ref("text", "What the model is told that it has said."),
             "gen": {
                 "type": ["object", "null"],
                 "additionalProperties": False,
                 "properties": {**_SAMPLING, **_FORMS},
+                "description": "The model answers here; options as on a step.",
             },
-            "as": {"type": "string"},
+            "as": {"type": "string", "description": "The name of that answer, for later turns."},
         },
     },
     "best": {
@@ -316,10 +330,18 @@ _DEFINITIONS: Schema = {
                 "additionalProperties": False,
                 "properties": {
                     "attempts": _integer(1, "How many tries there are in all."),
-                    "backoff": {"$ref": "#/$defs/duration"},
-                    "factor": {"type": "number", "minimum": 1},
-                    "max": {"$ref": "#/$defs/duration"},
-                    "jitter": {"enum": ["full", "none"]},
+                    "backoff": _ref("duration", "The wait before the second try."),
+                    "factor": {
+                        "type": "number",
+                        "minimum": 1,
+                        "description": "How many times as long the next wait is.",
+                    },
+                    "max": _ref("duration", "The longest wait."),
+                    "jitter": _words(
+                        "Whether a wait is drawn from none up to its length, or is that.",
+                        "full",
+                        "none",
+                    ),
                 },
             },
         ],
@@ -331,9 +353,9 @@ _DEFINITIONS: Schema = {
         "properties": {
             "as": {"type": "string", "description": "The name of the error; 'error' without it."},
             "codes": _strings("Only errors whose code begins with one of these."),
-            "do": {"$ref": "#/$defs/steps"},
-            "yield": _VALUE,
-            "else": _VALUE,
+            "do": _ref("steps", "The steps that run then."),
+            "yield": _ref("value", "What the value of those steps is."),
+            "else": _ref("value", "The value in place of steps."),
         },
     },
     "tool": {
@@ -365,10 +387,10 @@ _DEFINITIONS: Schema = {
                 "retry",
                 "fail",
             ),
-            "timeout": {"$ref": "#/$defs/duration"},
+            "timeout": _ref("duration", "How long one call may take."),
             "concurrency": _integer(1, "How many calls run at a time."),
-            "parameters": {"$ref": "#/$defs/type"},
-            "returns": {"$ref": "#/$defs/type"},
+            "parameters": _ref("type", "What arguments it takes, by name."),
+            "returns": _ref("type", "What it gives."),
         },
     },
 }

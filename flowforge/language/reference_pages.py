@@ -1,4 +1,4 @@
-"""Pages of documentation that are made from the code: the expression language, all codes.
+"""Pages of documentation that are made from the code: keys, the expression language, all codes.
 
 `python -m flowforge.language.reference_pages docs` writes them into the folder `docs`.
 """
@@ -21,6 +21,7 @@ from flowforge.language.expression_parser import (
 )
 from flowforge.language.filters import FILTERS
 from flowforge.language.json_values import MAX_TEXT_CHARS, MAX_VALUE_DEPTH, MAX_VALUE_PARTS
+from flowforge.language.language_page import language_page
 from flowforge.language.token_meter import MeasuredNames, WordMeter
 from flowforge.language.types import display_type
 
@@ -74,7 +75,11 @@ _FAMILIES = (
 
 def pages() -> dict[str, str]:
     """The pages by their file names."""
-    return {"expressions.md": expressions_page(), "codes.md": codes_page()}
+    return {
+        "expressions.md": expressions_page(),
+        "codes.md": codes_page(),
+        "language.md": language_page(),
+    }
 
 
 def expressions_page() -> str:

@@ -1,0 +1,152 @@
+"""The page of all keys of a workflow file, made from the schema that editors use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from flowforge.language.common_keys import COMMON_KEYS
+from flowforge.language.editor_schema import editor_schema
+from flowforge.language.steps import VERBS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flowforge.language.editor_schema import Schema
+
+_WORDS = {
+    "value": "any value; texts in it may hold `${ … }`",
+    "text": "a text",
+    "condition": "`true`, `false` or `${ … }`",
+    "duration": "a duration, as `500ms`, `30s`, `1h30m`",
+    "type": "a type: `string`, `number`, `integer`, `boolean`, `null`, `array`, `object`, `any`, a "
+    "name under `types`, or a JSON Schema",
+    "steps": "steps by name",
+    "step": "a step",
+    "explicit_block": "`{ do: steps, yield: value }`",
+    "block": "steps by name, or `{ do: steps, yield: value }`",
+    "join": "`all`, `settle`, `first`, `vote`, `{ quorum: 2 }` or `{ best: '${ value.score }' }`",
+    "best": "`{ best: '${ value | len }' }`",
+    "retry": "a number of tries, or a mapping of the keys below",
+    "catch": "a mapping of the keys below",
+    "tool": "a mapping of the keys below",
+    "gen_options": "a mapping of the keys below, or nothing for free text",
+    "turn": "a mapping of the keys below",
+}
+_PARTS = (
+    ("gen_options", "The keys of `gen`"),
+    ("turn", "The keys of a turn"),
+    ("retry", "The keys of `retry`"),
+    ("catch", "The keys of `catch`"),
+    ("tool", "The keys of a tool"),
+)
+
+
+def language_page() -> str:
+    """The reference of a workflow file's keys."""
+    schema = editor_schema()
+    shapes = cast("dict[str, Schema]", schema["$defs"])
+    common = _rows(shapes["set"], shapes, COMMON_KEYS)
+    verbs = "\n\n".join(
+        f"### {verb}\n\n{shapes[verb]['description']}\n\n"
+        f"{_table(_rows(shapes[verb], shapes, rule.keys))}"
+        for verb, rule in VERBS.items()
+    )
+    parts = "\n\n".join(
+        f"## {title}\n\n{_table(_rows(_mapping(shapes[name]), shapes, None))}"
+        for name, title in _PARTS
+    )
+    return f"""# The language
+
+Made from the code by `python -m flowforge.language.reference_pages docs`; do not edit.
+
+All keys of a workflow file. What an expression in `${{ … }}` may say stands in
+[expressions.md](expressions.md), how steps work together in [examples.md](examples.md). A key in
+bold must be there.
+
+## The file
+
+{_table(_rows(schema, shapes, None))}
+
+## Steps
+
+A step has a name and exactly one of the verbs below. It starts as soon as what it refers to is
+there; the order in the file does not matter. A block of one step has that step's value, one of
+several says with `yield` what it gives. A step that was skipped is null.
+
+Beside those of its verb, every step may have these keys:
+
+{_table(common)}
+
+{verbs}
+
+## Joins
+
+`join` says when branches are enough, and what they come to. What is not needed any more is
+cancelled.
+
+| policy | ends | value |
+|---|---|---|
+| `all` | when every branch has succeeded; the first failure fails the step | all values, in order |
+| `settle` | when every branch has ended | `{{ ok, value, error }}` of each, in order |
+| `first` | when one has succeeded | its value |
+| `{{ quorum: k }}` | when k have succeeded | their values, in order |
+| `{{ best: expression }}` | when every branch has ended | the value with the highest number |
+| `vote` | when the others cannot change the result | the value that most gave |
+
+{parts}
+"""
+
+
+def _table(rows: Iterable[str]) -> str:
+    return "\n".join(["| key | value | what it says |", "|---|---|---|", *rows])
+
+
+def _rows(owner: Schema, shapes: dict[str, Schema], keys: Iterable[str] | None) -> list[str]:
+    properties = cast("dict[str, Schema]", owner["properties"])
+    required = cast("list[str]", owner.get("required", []))
+    rows: list[str] = []
+    for key in properties if keys is None else keys:
+        part = properties[key]
+        shown = f"**`{key}`**" if key in required else f"`{key}`"
+        what = str(part.get("description", ""))
+        rows.append(f"| {shown} | {_form(part, shapes).replace('|', '&#124;')} | {what} |")
+    return rows
+
+
+def _mapping(shape: Schema) -> Schema:
+    """The form of a shape that is a mapping."""
+    forms = cast("list[Schema]", shape.get("anyOf", [shape]))
+    return next(form for form in forms if "properties" in form)
+
+
+def _form(part: Schema, shapes: dict[str, Schema]) -> str:
+    """What may stand under a key, in words."""
+    if "$ref" in part:
+        return _WORDS[str(part["$ref"]).rpartition("/")[2]]
+    if "enum" in part:
+        return " or ".join(f"`{word}`" for word in cast("list[str]", part["enum"]))
+    if "const" in part:
+        return f"`{part['const']}`"
+    if "anyOf" in part:
+        forms = [_form(one, shapes) for one in cast("list[Schema]", part["anyOf"])]
+        return ", or ".join(dict.fromkeys(form for form in forms if form))
+    kind = part.get("type")
+    if kind == "array":
+        items = cast("Schema", part.get("items", {}))
+        form = _form(items, shapes)
+        return f"a list; each item: {form}" if "$ref" in items else "a list of texts"
+    if kind == "object":
+        inner = part.get("additionalProperties")
+        if isinstance(inner, dict):
+            return f"a mapping; each value: {_form(inner, shapes)}"
+        names = [f"`{name}`" for name in cast("Schema", part.get("properties", {}))]
+        return f"a mapping of {', '.join(names)}" if names else "a mapping"
+    words = {
+        "string": "a text", "number": "a number", "integer": "a whole number",
+        "boolean": "`true` or `false`",
+    }  # fmt: skip
+    if isinstance(kind, list):
+        return "a mapping, or nothing" if "object" in kind else "a text"
+    least = part.get("minimum")
+    bound = f", at least {least}" if kind == "integer" and least is not None else ""
+    return words.get(str(kind), "") + bound
