@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flowforge.engine.arguments import require, require_integer
 from flowforge.errors import EngineError
+
+# More only cost: torch starts them all, and the system's limit ends the process.
+_MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,12 @@ class EngineConfig:
             raise EngineError(
                 "EN230", "kv_bytes and num_pages are both set", help="set one of them"
             )
+        if self.num_threads is not None:
+            most = f"at most {_MOST_THREADS:,}"
+            is_met = self.num_threads <= _MOST_THREADS
+            require(is_met, "num_threads", most, self.num_threads, "EN230")
 
     @staticmethod
     def _require_positive(name: str, value: int) -> None:
-        if value < 1:
-            raise EngineError("EN230", f"{name} must be at least 1, got {value}")
+        require_integer(name, value, "EN230")
+        require(value >= 1, name, "at least 1", value, "EN230")

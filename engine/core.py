@@ -186,9 +186,11 @@ class EngineCore:
         sequence = self._sequences.get(sequence_id)
         if sequence is None or sequence.generation is None:
             return None
-        usage = self._usage(sequence, sequence.generation)
+        generation = sequence.generation
+        usage = self._usage(sequence, generation)
         self._scheduler.stop(sequence)
         self._forget(sequence, usage, "aborted")
+        self._take_back_scored(sequence, generation)
         return usage
 
     def preempt(self, sequence_id: SequenceId) -> None:
@@ -416,8 +418,15 @@ class EngineCore:
         sequences = [*(chunk.sequence for chunk in plan.chunks), *plan.ready]
         self._scheduler.abandon(plan)
         for sequence in sequences:
-            if sequence.generation is not None:
+            generation = sequence.generation
+            if generation is not None:
                 self._give_up(sequence, failure, "failed")
+                self._take_back_scored(sequence, generation)
+
+    def _take_back_scored(self, sequence: Sequence, generation: Generation) -> None:
+        """Tokens whose likelihood was not found are not appended."""
+        if generation.scoring is not None:
+            self._scheduler.truncate(sequence, generation.scoring.start)
 
     def _sequence(self, sequence_id: SequenceId) -> Sequence:
         if self._fault is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from flowforge.engine.arguments import require
 from flowforge.engine.engine_thread import EngineThread
 from flowforge.engine.handle import EngineSequence
 from flowforge.engine.kv.prefix_tree import Namespace
@@ -61,14 +62,17 @@ class Engine:
         """A new sequence that starts with these tokens; nothing is computed yet. Close it.
 
         namespace: only sequences of one namespace share pages; None is the common one.
-        Raises EngineError EN203 for an id that is not in the vocabulary.
+        Raises EngineError EN203 for an id that is not in the vocabulary, EN210 for a namespace that
+        is none.
         """
-        self._thread.require_known(token_ids)
+        tokens = list(token_ids)
+        self._thread.require_known(tokens)
+        space = Namespace() if namespace is None else namespace
+        require(isinstance(space, Namespace), "namespace", "a Namespace", space)
         sequence_id = self._thread.next_id()
-        space = namespace or Namespace()
         self._thread.post(lambda core: core.open(sequence_id, space))
         sequence = EngineSequence(self._thread, sequence_id, [])
-        sequence.append(token_ids)
+        sequence.append(tokens)
         return sequence
 
     async def save(self, name: str, sequence: EngineSequence) -> None:
@@ -76,8 +80,10 @@ class Engine:
 
         Saved prefixes are idle sequences: held while pages last, computed again after that.
         """
+        saved = await sequence.fork()
+        # Looked up after the wait: others may have saved under this name meanwhile.
         previous = self._saved.get(name)
-        self._saved[name] = await sequence.fork()
+        self._saved[name] = saved
         if previous is not None:
             await previous.close()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
+from flowforge.engine.arguments import require_integer
 from flowforge.engine.loop_bridge import Mailbox
 from flowforge.engine.sequence import SequenceId
 from flowforge.engine.step_errors import drop_frames
@@ -50,18 +51,28 @@ class EngineThread:
         self._ids = count(1)
 
     async def start(self) -> None:
-        """Make the core. Raises what `make_core` raises, and EngineError EN206 the second time."""
-        if self._thread is not None:
-            raise EngineError("EN206", "the engine was started before", help="make a new Engine")
+        """Make the core. Raises what `make_core` raises, and EngineError EN206 the second time.
+
+        A start that is broken off ends the thread as soon as the core is made.
+        """
+        if self._thread is not None or self._is_closing:
+            what = "was started before" if self._thread is not None else "is closed"
+            raise EngineError("EN206", f"the engine {what}", help="make a new Engine")
         started: Mailbox[BaseException | None] = Mailbox()
         self._thread = threading.Thread(
             target=self._run, args=(started,), name="flowforge-engine", daemon=True
         )
         self._thread.start()
-        with anyio.CancelScope(shield=True):
-            for error in await started.take():
-                if error is not None:
-                    raise error
+        error: BaseException | None = None
+        try:
+            with anyio.CancelScope(shield=True):
+                (error,) = await started.take()
+        except BaseException:
+            # asyncio's own cancellation knows no shields. Who did not enter will not leave either.
+            self._close()
+            raise
+        if error is not None:
+            raise error
 
     async def stop(self) -> None:
         """End all sequences and the thread; returns when the core is dropped. Idempotent.
@@ -69,9 +80,8 @@ class EngineThread:
         Raises InternalError IN201 when a defect showed only then.
         """
         over: Mailbox[None] = Mailbox()
+        self._close()
         with self._wake:
-            self._is_closing = True
-            self._wake.notify()
             if self._thread is None or self._is_over:
                 return
             self._stopping.append(over)
@@ -89,21 +99,21 @@ class EngineThread:
 
     @property
     def vocab_size(self) -> int:
-        """Ids that a prompt may hold and a generation may give."""
+        """Ids that a prompt may hold and a generation may give. Raises EngineError EN206."""
+        self._require_started()
         return self._vocab_size
 
     @property
     def capacity(self) -> int:
-        """See `EngineCore.capacity`."""
+        """See `EngineCore.capacity`. Raises EngineError EN206 before start."""
+        self._require_started()
         return self._capacity
 
     def require_known(self, token_ids: Sequence[int]) -> None:
         """Raise EngineError EN203 for an id that the vocabulary does not have."""
-        if self._statistics is None:
-            raise EngineError("EN206", "the engine is not started", help="use 'async with'")
+        self._require_started()
         for token_id in token_ids:
-            if isinstance(token_id, bool) or not isinstance(token_id, int):
-                raise EngineError("EN203", f"a token id is an integer, got {token_id!r}")
+            require_integer("a token id", token_id, "EN203")
             if not 0 <= token_id < self._vocab_size:
                 raise EngineError(
                     "EN203",
@@ -116,20 +126,20 @@ class EngineThread:
 
     def statistics(self) -> EngineStatistics:
         """As of the last step; cheap, from any thread. Raises EngineError EN206 before start."""
-        if self._statistics is None:
-            raise EngineError("EN206", "the engine is not started", help="use 'async with'")
-        return self._statistics
+        return self._require_started()
 
     def post(self, command: Callable[[EngineCore], object]) -> None:
         """Have something done between two steps; it must not raise.
 
-        Raises EngineError EN206 when closed, InternalError IN201 when the thread has crashed.
+        Raises EngineError EN206 when not started or closed, InternalError IN201 when the thread has
+        crashed.
         """
         with self._wake:
             if self._crash is not None:
                 raise self._crashed() from self._crash
             if self._is_closing:
                 raise EngineError("EN206", "the engine is closed")
+            self._require_started()
             self._commands.append(command)
             self._wake.notify()
 
@@ -194,7 +204,7 @@ class EngineThread:
 
     def _answer_all(self, core: EngineCore) -> None:
         """Who still waits for an answer after a crash gets one, if only the error it meets."""
-        for command in self._take_commands():
+        while (command := self._next_command()) is not None:
             # Questions and generations answer by themselves; what raises here has no reader, and
             # the crash that came before is what everyone is told of.
             with suppress(Exception):
@@ -207,16 +217,28 @@ class EngineThread:
                     self._wake.wait()
                 if self._is_closing and not self._commands:
                     return
-            for command in self._take_commands():
-                command(core)
+            # Those of now, or a busy caller would keep the others from their step.
+            for _ in range(len(self._commands)):
+                command = self._next_command()
+                if command is not None:
+                    command(core)
             core.step()
             self._statistics = core.statistics()
 
-    def _take_commands(self) -> list[Callable[[EngineCore], object]]:
+    def _next_command(self) -> Callable[[EngineCore], object] | None:
+        # One at a time: where one breaks the engine, those behind it are still there to answer.
         with self._wake:
-            commands = list(self._commands)
-            self._commands.clear()
-        return commands
+            return self._commands.popleft() if self._commands else None
+
+    def _close(self) -> None:
+        with self._wake:
+            self._is_closing = True
+            self._wake.notify()
+
+    def _require_started(self) -> EngineStatistics:
+        if self._statistics is None:
+            raise EngineError("EN206", "the engine is not started", help="use 'async with'")
+        return self._statistics
 
     def _crashed(self) -> FlowForgeError:
         return InternalError(

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from flowforge.engine.arguments import require, require_integer, require_number
 from flowforge.engine.loop_bridge import Mailbox
+from flowforge.engine.sampling import require_num_logprobs
 from flowforge.engine.sequence import (
     GenerationFailed,
     GenerationFinished,
@@ -54,18 +56,20 @@ class EngineSequence:
         while generating.
         """
         self._require_idle()
-        self._thread.require_known(token_ids)
         added = list(token_ids)
+        self._thread.require_known(added)
         if added:
             self.tokens += added
             self._thread.post(lambda core: core.append(self._id, added))
 
     def truncate(self, num_tokens: int) -> None:
-        """Forget the tokens behind the first `num_tokens`. Raises as `append` does.
+        """Forget the tokens behind the first `num_tokens`. Raises as `append` does, and EN210.
 
         On an engine that has ended only the handle's own list changes: clean-up may come late.
         """
         self._require_idle()
+        require_integer("num_tokens", num_tokens)
+        require(num_tokens >= 0, "num_tokens", "at least 0", num_tokens)
         if num_tokens < len(self.tokens):
             del self.tokens[num_tokens:]
             if self._thread.is_running:
@@ -74,6 +78,8 @@ class EngineSequence:
     def expect_use(self, num_steps: float) -> None:
         """Say in how many steps this sequence is needed again; see `EngineCore.expect_use`."""
         self._require_open()
+        require_number("num_steps", num_steps)
+        require(num_steps >= 0, "num_steps", "at least 0", num_steps)
         self._thread.post(lambda core: core.expect_use(self._id, num_steps))
 
     def expect_last_use(self) -> None:
@@ -91,9 +97,13 @@ class EngineSequence:
         child_id = self._thread.next_id()
         tokens = list(self.tokens)
         if self._is_generating:
-            # Shielded: a child that exists and that nobody holds could never be closed.
-            with anyio.CancelScope(shield=True):
+            try:
                 tokens = await self._thread.ask(lambda core: core.fork(self._id, child_id))
+            except BaseException:
+                # A child that exists and that nobody holds could never be closed.
+                if self._thread.is_running:
+                    self._thread.post(lambda core: core.close(child_id))
+                raise
         else:
             self._thread.post(lambda core: core.fork(self._id, child_id))
         return EngineSequence(self._thread, child_id, tokens)
@@ -108,12 +118,13 @@ class EngineSequence:
     ) -> tuple[TokenLogprobs, ...]:
         """Append tokens and say how likely the model found each, in one pass over them.
 
-        num_top: so many of the likeliest tokens beside each. The first token of a sequence has no
-        probability: append it, and score the rest. Raises EngineError as `append` and `generate`
-        do; the tokens are then not appended.
+        num_top: so many of the likeliest tokens beside each, at most 100. The first token of a
+        sequence has no probability: append it, and score the rest. Raises EngineError EN210, and as
+        `append` and `generate` do; the tokens are then not appended.
         """
-        self._thread.require_known(token_ids)
         added = list(token_ids)
+        self._thread.require_known(added)
+        require_num_logprobs("num_top", num_top)
         before = len(self.tokens)
         stream = self._start(lambda core, sink: core.score(self._id, added, sink, num_top))
         finished = await _end_of(stream)
@@ -172,23 +183,31 @@ class EngineSequence:
                         self.tokens += update.token_ids
                     yield update
         finally:
-            if not is_over and not self._is_closed and self._thread.is_running:
-                with anyio.CancelScope(shield=True):
-                    await self._abort(updates, waiting)
-            self._is_generating = False
+            try:
+                if not is_over and not self._is_closed and self._thread.is_running:
+                    with anyio.CancelScope(shield=True):
+                        await self._abort(updates, waiting)
+            finally:
+                # asyncio's own cancellation, come a second time, knows no shields.
+                self._is_generating = False
 
     async def _abort(self, updates: Mailbox[Update], waiting: deque[Update]) -> None:
         """Stop before the next step; what arrived but was not handed out is not the caller's."""
-        usage = await self._thread.ask(lambda core: core.abort(self._id))
+        num_tokens = len(self.tokens)
+
+        def stop(core: EngineCore) -> GenerationUsage | None:
+            usage = core.abort(self._id)
+            core.truncate(self._id, num_tokens)
+            return usage
+
+        # One command: what is posted happens, even if this wait for its answer is broken off.
+        usage = await self._thread.ask(stop)
         if usage is None:
             # It came to its end while it was given up.
             waiting.extend(updates.take_waiting())
             ends = [one for one in waiting if not isinstance(one, TokensArrived)]
             usage = ends[0].usage if ends else None
         self.cut_usage = usage
-        if not self._is_closed and self._thread.is_running:
-            num_tokens = len(self.tokens)
-            self._thread.post(lambda core: core.truncate(self._id, num_tokens))
 
     def _require_open(self) -> None:
         if self._is_closed:
@@ -198,7 +217,9 @@ class EngineSequence:
         self._require_open()
         if self._is_generating:
             raise EngineError(
-                "EN205", f"sequence {self._id} is generating", help="wait for its end, or fork it"
+                "EN205",
+                f"sequence {self._id} is generating",
+                help="wait for its end, close its updates ('async with aclosing(…)'), or fork it",
             )
 
 

@@ -6,15 +6,17 @@ min-p, top-k, top-p, draw. Masked tokens leave the candidates for good: nothing 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowforge.engine.arguments import require, require_integer, require_number
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -58,28 +60,42 @@ class SamplingParams:
     num_logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        _require(0 <= self.temperature < np.inf, "temperature", "at least 0", self.temperature)
-        _require(self.top_k >= 0, "top_k", "at least 0 (0 is off)", self.top_k)
-        _require(0 < self.top_p <= 1, "top_p", "above 0 and at most 1", self.top_p)
-        _require(0 <= self.min_p <= 1, "min_p", "from 0 to 1", self.min_p)
+        self._require_integers()
+        self._require_numbers()
+        require(isinstance(self.logit_bias, Mapping), "logit_bias", "a mapping", self.logit_bias)
+        for token_id, bias in self.logit_bias.items():
+            require_integer("a token id of logit_bias", token_id)
+            require(token_id >= 0, "logit_bias", "keyed by token ids", token_id)
+            require_number("logit_bias", bias)
+            require(-100 <= bias <= 100, "logit_bias", "from -100 to 100", bias)
+
+    def _require_integers(self) -> None:
+        for name in ("top_k", "seed", "branch", "min_tokens"):
+            value: int = getattr(self, name)
+            require_integer(name, value)
+            note = " (0 is off)" if name == "top_k" else ""
+            require(value >= 0, name, f"at least 0{note}", value)
+        require(self.branch < 2**64, "branch", "from 0 to 2**64 - 1", self.branch)
+        if self.max_tokens is not None:
+            require_integer("max_tokens", self.max_tokens)
+            require(self.max_tokens >= 1, "max_tokens", "at least 1", self.max_tokens)
+            wanted = f"at most max_tokens ({self.max_tokens})"
+            require(self.min_tokens <= self.max_tokens, "min_tokens", wanted, self.min_tokens)
+        if self.num_logprobs is not None:
+            require_num_logprobs("num_logprobs", self.num_logprobs)
+
+    def _require_numbers(self) -> None:
+        for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
+            require_number(name, getattr(self, name))
+        require(0 <= self.temperature < np.inf, "temperature", "at least 0", self.temperature)
+        require(0 < self.top_p <= 1, "top_p", "above 0 and at most 1", self.top_p)
+        require(0 <= self.min_p <= 1, "min_p", "from 0 to 1", self.min_p)
         penalty = self.repetition_penalty
-        _require(0 < penalty < np.inf, "repetition_penalty", "above 0 (1 is off)", penalty)
+        require(0 < penalty < np.inf, "repetition_penalty", "above 0 (1 is off)", penalty)
         for name in ("presence_penalty", "frequency_penalty"):
             value: float = getattr(self, name)
-            _require(-2 <= value <= 2, name, "from -2 to 2", value)
-        for token_id, bias in self.logit_bias.items():
-            _require(token_id >= 0, "logit_bias", "keyed by token ids", token_id)
-            _require(-100 <= bias <= 100, "logit_bias", "from -100 to 100", bias)
-        _require(self.seed >= 0, "seed", "at least 0", self.seed)
-        _require(0 <= self.branch < 2**64, "branch", "from 0 to 2**64 - 1", self.branch)
-        _require(self.min_tokens >= 0, "min_tokens", "at least 0", self.min_tokens)
-        if self.max_tokens is not None:
-            _require(self.max_tokens >= 1, "max_tokens", "at least 1", self.max_tokens)
-            wanted = f"at most max_tokens ({self.max_tokens})"
-            _require(self.min_tokens <= self.max_tokens, "min_tokens", wanted, self.min_tokens)
-        if self.num_logprobs is not None:
-            is_in_range = 0 <= self.num_logprobs <= _MOST_LOGPROBS
-            _require(is_in_range, "num_logprobs", f"0 to {_MOST_LOGPROBS}", self.num_logprobs)
+            require_number(name, value)
+            require(-2 <= value <= 2, name, "from -2 to 2", value)
 
     @property
     def changes_logits(self) -> bool:
@@ -146,7 +162,7 @@ def adjust(
     adjusted = logits.copy()
     for token_id, bias in params.logit_bias.items():
         expected = f"keyed by ids below {len(logits)}"
-        _require(token_id < len(logits), "logit_bias", expected, token_id)
+        require(token_id < len(logits), "logit_bias", expected, token_id)
         adjusted[token_id] = -np.inf if bias <= -100 else adjusted[token_id] + bias
     if params.repetition_penalty != 1:
         seen = np.unique(np.asarray([*prompt, *output], dtype=np.int64))
@@ -159,6 +175,12 @@ def adjust(
             np.float32
         )
     return adjusted
+
+
+def require_num_logprobs(name: str, value: int) -> None:
+    """Raise EngineError EN210 for more log probabilities beside a token than may be asked for."""
+    require_integer(name, value)
+    require(0 <= value <= _MOST_LOGPROBS, name, f"0 to {_MOST_LOGPROBS}", value)
 
 
 def logprobs_of(logits: npt.NDArray[np.float32], token_id: int, num_top: int) -> TokenLogprobs:
@@ -231,8 +253,3 @@ def _uniform(seed: int, branch: int, position: int) -> float:
 def _allowed_ids(mask: npt.NDArray[np.uint32], vocab_size: int) -> npt.NDArray[np.intp]:
     bits = np.unpackbits(mask.view(np.uint8), count=vocab_size, bitorder="little")
     return np.flatnonzero(bits)
-
-
-def _require(is_met: bool | np.bool_, name: str, expected: str, got: object) -> None:
-    if not is_met:
-        raise EngineError("EN210", f"{name} must be {expected}, got {got!r}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, NewType, Protocol, TypeAlias
 
+from flowforge.engine.arguments import require_integer
 from flowforge.engine.kv.expectation import Expectation
 
 if TYPE_CHECKING:
@@ -108,12 +109,16 @@ class GenerationRequest:
     """How a generation samples and ends. constraint and stop belong to the engine from here on.
 
     priority: higher ones are admitted first and preempted last, and their pages are evicted last.
+    Raises EngineError EN210 for one that is no integer.
     """
 
     params: SamplingParams
     constraint: TokenConstraint | None = None
     stop: StopCondition | None = None
     priority: int = 0
+
+    def __post_init__(self) -> None:
+        require_integer("priority", self.priority)
 
 
 @dataclass(eq=False, slots=True)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flowforge.engine.arguments import require
 from flowforge.engine.kv.eviction import EvictionOrder
 from flowforge.engine.kv.expectation import UNCLAIMED
 from flowforge.engine.kv.nodes import Match, Node, Tail
@@ -39,11 +40,17 @@ class Namespace:
     """Whose prefixes may be shared: paths of different namespaces never see each other's pages.
 
     Fields are compared one by one and never joined into a string, so parts cannot run together.
+    Raises EngineError EN210 for one that is no text.
     """
 
     model_revision: str = ""
     adapter: str = ""
     salt: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("model_revision", "adapter", "salt"):
+            value: object = getattr(self, name)
+            require(isinstance(value, str), f"the {name} of a namespace", "a text", value)
 
 
 class PrefixTree:
