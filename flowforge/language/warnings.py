@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowforge.language.expression_nodes import FieldOf, Name, children_of
+from flowforge.language.expression_nodes import Constant, FieldOf, Name, children_of
 from flowforge.language.growth import grows
 from flowforge.language.ordering import order_of
 from flowforge.language.program import Ask, Call, Loop, Parallel, Run
@@ -93,6 +93,18 @@ def _warn_of_blocks(step: Step, program: Program, report: Report) -> None:
             _warn_of_pair(next(iter(branch.steps.values())), first, report)
 
 
+def _is_written_out(name: str, program: Program) -> bool:
+    """Whether a text is the name of a step, which was probably meant to be its value."""
+    outputs = (output.value for output in program.outputs.values())
+    pending = [one.node for one in (*all_expressions(program.steps.values()), *outputs)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Constant) and node.value == name:
+            return True
+        pending.extend(children_of(node))
+    return False
+
+
 def _warn_of_unused(
     steps: Mapping[str, Step], used: frozenset[str], program: Program, report: Report
 ) -> None:
@@ -100,6 +112,8 @@ def _warn_of_unused(
     for name, step in steps.items():
         if name not in needed and not _has_effect(step, program.tools):
             help = "remove it, or use its value"
+            if _is_written_out(name, program):
+                help = f"its name stands somewhere as a text: ${{ {name} }} is its value"
             report.warning("WF152", f"step {name!r} is used by nothing", _span(step, report), help)
 
 

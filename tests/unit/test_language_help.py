@@ -191,3 +191,17 @@ def test_an_empty_list_is_called_empty() -> None:
     (problem,) = load_text(HEAD + steps).diagnostics
 
     assert problem.message == "'choice' must be a list of texts, got an empty list"
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "outputs: { r: draft }",
+        "  b: { set: [draft] }\noutputs: { r: '${ b }' }",
+        "  b: { for: 'x in [1]', do: { c: { set: 1 } }, yield: draft }\noutputs: { r: '${ b }' }",
+    ],
+)
+def test_a_step_that_is_used_by_its_name_alone_is_told_with_braces(rest: str) -> None:
+    found = problems(f"  draft: {{ user: hi, gen: }}\n{rest}\n")
+
+    assert ("WF152", "its name stands somewhere as a text: ${ draft } is its value") in found
