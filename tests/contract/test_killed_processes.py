@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("workflow", "failpoints"),
     [
-        ("rounds", ["before-commit:6", "after-commit:5"]),
-        ("branches", ["after-commit:4", "before-commit:3"]),
+        ("rounds", ["before-commit:4", "after-commit:3"]),
+        ("branches", ["after-commit:3", "before-commit:3"]),
         ("approval", ["tool:1"]),
     ],
 )
