@@ -28,9 +28,9 @@ class Acting(Screen[None]):
         if self.view.is_over:
             self.notify("the run is over")
         elif control is None:
-            self.notify("this run can only be watched: it has no control socket")
+            self.notify("this can only be watched: it is no run that goes on")
         elif action not in control.actions:
-            self.notify(f"this run cannot {action} from here")
+            self.notify("this run cannot be reached now: it can only be watched")
         else:
             return control
         return None

@@ -12,7 +12,7 @@ from flowforge.errors import FlowForgeError
 from flowforge.tui.opened_run import OpenedRun
 from flowforge.tui.run_screen import RunScreen
 from flowforge.tui.runs_screen import RunsScreen
-from flowforge.view.sources import JournalSource
+from flowforge.view.attached import AttachedRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,8 +76,8 @@ class ViewerApp(App[None]):
 
 def open_journal_run(journal: JournalReader, run_id: str) -> OpenedRun:
     """A run of a journal, by its id or the beginning of it. Raises WorkflowError WF701."""
-    source = JournalSource(journal, run_id)
-    return OpenedRun(source.run_id, source, journal)
+    run = AttachedRun(journal, run_id)
+    return OpenedRun(run.run_id, run, journal, run)
 
 
 def read_keymap(file: Path) -> dict[str, str]:

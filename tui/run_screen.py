@@ -32,6 +32,10 @@ FRAMES_PER_S = 12
 POLL_BUDGET_S = 0.03
 """How long a frame may take events in: keys are acted on between frames."""
 
+CATCH_UP_S = 0.2
+"""The same, while there is a backlog; meanwhile little is drawn."""
+
+_BEHIND_DRAW_S = 1.0
 _PANE_WIDTH = 40
 _MAX_PANES = 6
 _NARROW, _TINY, _LOW = 100, 60, 18
@@ -91,6 +95,8 @@ class RunScreen(Looking, Acting, Screen[None]):
         self._tree_drawn_s = 0.0
         self._event_at_s = time.monotonic()
         self._num_asked = 0
+        self._is_behind = False
+        self._drawn_at_s = 0.0
 
     def compose(self) -> ComposeResult:
         """The panels."""
@@ -134,9 +140,11 @@ class RunScreen(Looking, Acting, Screen[None]):
     # -- frames ------------------------------------------------------------------------------------
 
     def _frame(self) -> None:
-        self._take()
-        if not self.is_current:
+        is_behind = self._take()
+        now = time.monotonic()
+        if not self.is_current or (is_behind and now - self._drawn_at_s < _BEHIND_DRAW_S):
             return
+        self._drawn_at_s = now
         view = self.view
         clock = int(self.now_s)
         drawn = (id(view), view.revision, clock, self.size, self._filter, self.link)
@@ -146,16 +154,16 @@ class RunScreen(Looking, Acting, Screen[None]):
         with self.app.batch_update():
             self._draw(view)
 
-    def _take(self) -> None:
-        """Take in what came."""
+    def _take(self) -> bool:
+        """Take in what came; whether there is more."""
         if self.link == "lost":
-            return
+            return False
         try:
-            batch = self.opened.source.poll(POLL_BUDGET_S)
+            batch = self.opened.source.poll(CATCH_UP_S if self._is_behind else POLL_BUDGET_S)
         except FlowForgeError as error:
             self.link = "lost"
             self.notify(str(error), severity="error", timeout=20, markup=False)
-            return
+            return False
         if batch.is_new:
             self.timeline, self.place = Timeline(), None
         for event in batch.events:
@@ -168,6 +176,10 @@ class RunScreen(Looking, Acting, Screen[None]):
             if batch.statistics is not None:
                 self.view.take_statistics(batch.statistics)
             self._call_for_answers()
+        if batch.has_more and not self._is_behind:
+            self.call_later(self._frame)
+        self._is_behind = batch.has_more
+        return batch.has_more
 
     def _call_for_answers(self) -> None:
         """Ring once for each question that came."""

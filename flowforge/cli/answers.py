@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 def asker_for(answers: Mapping[str, str], progress: Progress) -> Asker:
     """The file first, then whoever sits at the terminal."""
-    return PreparedAnswers(answers, TerminalAsker(progress) if sys.stdin.isatty() else nobody)
+    return PreparedAnswers(answers, asker_at(progress))
+
+
+def asker_at(progress: Progress) -> Asker:
+    """Whoever sits at the terminal, if it is one."""
+    return TerminalAsker(progress) if sys.stdin.isatty() else nobody
 
 
 def read_answers(file: Path | None) -> dict[str, str]:

@@ -47,7 +47,7 @@ def answer(
 @guarded
 def approve(run_id: str, step: str, *, journal_path: Path | None, traceback: bool) -> ExitCode:
     """Answer the question of STEP by its first choice."""
-    from flowforge.cli.control import send_order
+    from flowforge.control.orders import send_order
 
     with open_journal(journal_path) as journal:
         name = journal.run(run_id).run_id
@@ -58,7 +58,7 @@ def approve(run_id: str, step: str, *, journal_path: Path | None, traceback: boo
 
 
 def _order(run_id: str, journal_path: Path | None, **order: object) -> ExitCode:
-    from flowforge.cli.control import send_order
+    from flowforge.control.orders import send_order
 
     with open_journal(journal_path) as journal:
         send_order(journal.path, journal.run(run_id).run_id, **order)

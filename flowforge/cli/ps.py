@@ -52,7 +52,7 @@ def ps(*, journal_path: Path | None, as_json: bool, traceback: bool) -> ExitCode
 
 
 def _questions(journal: Path, run_id: str) -> list[dict[str, Any]]:
-    from flowforge.cli.control import send_order
+    from flowforge.control.orders import send_order
 
     try:
         questions: list[dict[str, Any]] = send_order(journal, run_id, order="status")["questions"]

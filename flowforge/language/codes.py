@@ -118,6 +118,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF416": "a prefill that no answer under the constraint begins with",
     "WF418": "a constraint that outgrew its limits while an answer was written",
     "WF421": "tools that a model cannot be offered together",
+    "WF422": "a step that lets a model think that marks no thoughts",
     "WF424": "a model that calls tools in more turns than it may",
     "WF430": "a grammar, or a text for it, that cannot be read, or is too large",
     "WF431": "a grammar that lark refuses, or that no text can match",
@@ -244,7 +245,6 @@ ROOM_CODES: Mapping[str, str] = {
     "EN706": "a run is going on in another process",
     "EN707": "what a model had written cannot be gone on with",
     "EN708": "a run cannot be reached, or refuses an order",
-    "EN711": "a run cannot be reached any more by its control socket",
     "EN712": "the viewer was ended by a signal",
     "EN321": "a tool format that is not known",
     # Faults of FlowForge; please report them.

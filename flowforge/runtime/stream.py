@@ -98,6 +98,7 @@ class EventReader:
     def __init__(self, history: list[Event], max_waiting: int) -> None:
         self._backlog = _Backlog(max_waiting)
         self._wakeup = anyio.Event()
+        self._is_over = False
         for event in history:
             self.put(event)
 
@@ -111,6 +112,17 @@ class EventReader:
             if not self._backlog.entries:
                 self._wakeup = anyio.Event()
                 await self._wakeup.wait()
+
+    async def batch(self) -> list[Event]:
+        """All that waits, once something does; empty behind the terminal event."""
+        while not self._backlog.entries:
+            if self._is_over:
+                return []
+            self._wakeup = anyio.Event()
+            await self._wakeup.wait()
+        events = self._backlog.take()
+        self._is_over = is_terminal(events[-1].fact)
+        return events
 
     def put(self, event: Event) -> None:
         """For the stream alone: one more event waits."""

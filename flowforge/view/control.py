@@ -21,5 +21,8 @@ class RunControl(Protocol):
         ...
 
     def order(self, action: Action, *, path: str = "", text: str = "") -> None:
-        """Send an order. path, text: of an answer. Raises EngineError EN711 for a lost run."""
+        """Send an order. path, text: of an answer.
+
+        Raises EngineError EN708 for a run that cannot be reached, or refuses.
+        """
         ...

@@ -35,13 +35,14 @@ class Batch:
     """What came since the last look.
 
     is_new: forget everything before; a run that was resumed takes events back. statistics: of the
-    run's backend, where they are known.
+    run's backend, where they are known. has_more: the time was up before all was taken.
     """
 
     events: tuple[Event, ...]
     link: Link
     is_new: bool = False
     statistics: BackendStatistics | None = None
+    has_more: bool = False
 
 
 class EventSource(Protocol):
@@ -79,7 +80,7 @@ class JournalSource:
         if row.status == "running":
             is_owned = owner_of(self._journal.path, self.run_id) is not None
             link = "live" if is_owned else "cut"
-        return Batch(tuple(events), link, is_new)
+        return Batch(tuple(events), link, is_new, has_more=self._reading is not None)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -122,12 +123,14 @@ class FileSource:
         """See `EventSource`. Raises WorkflowError WF711 for what is no JSON line."""
         until = time.monotonic() + budget_s
         events: list[Event] = []
+        has_more = False
         while chunk := self._file.read(65_536):
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             events += (event for line in lines if (event := self._event(line)) is not None)
             if time.monotonic() >= until:
+                has_more = True
                 break
-        return Batch(tuple(events), "recorded")
+        return Batch(tuple(events), "recorded", has_more=has_more)
 
     def close(self) -> None:
         """Close the file."""

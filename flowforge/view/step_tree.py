@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def tree_rows(
     return rows
 
 
-def parents_of(path: str) -> list[str]:
+@lru_cache(maxsize=65_536)
+def parents_of(path: str) -> tuple[str, ...]:
     """The paths that a step lies in, the outermost first: `a`, `a[1]` for `a[1]/b`."""
     names: list[str] = []
     at = ""
@@ -82,9 +84,10 @@ def parents_of(path: str) -> list[str]:
     own = bare_path(path)
     if _ITEM.search(own):
         names.append(_ITEM.sub("", own))
-    return list(dict.fromkeys(names))
+    return tuple(dict.fromkeys(names))
 
 
+@lru_cache(maxsize=65_536)
 def bare_path(path: str) -> str:
     """A path without the number of its try."""
     return _TRY.sub("", path)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flowforge.cli.control import socket_path
+from flowforge.control.orders import socket_path
 from flowforge.journal.journal import Journal
 
 if TYPE_CHECKING:

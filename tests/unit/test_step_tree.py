@@ -93,6 +93,6 @@ def test_only_steps_of_a_status_are_left_with_what_they_lie_in() -> None:
 
 
 def test_parents_are_named_from_the_outside_in() -> None:
-    assert ["a", "a[1]", "a[1]/b", "a[1]/b[2]"] == parents_of("a[1]/b[2]/c#2")
-    assert ["draft"] == parents_of("draft[0]")
-    assert [] == parents_of("draft")
+    assert ("a", "a[1]", "a[1]/b", "a[1]/b[2]") == parents_of("a[1]/b[2]/c#2")
+    assert ("draft",) == parents_of("draft[0]")
+    assert () == parents_of("draft")

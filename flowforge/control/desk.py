@@ -1,0 +1,270 @@
+"""The way to a run that goes on: a Unix socket of its own, for its owner alone.
+
+One order a connection: a line of JSON to the run, and one back; or, for `watch`, the run's events
+from its first to its last, and between them how it stands. The socket is the run's as long
+as its lease is: what a killed process left there is taken away by whoever has the run next.
+
+    {"order": "cancel"} → {"ok": true}; so do "pause" and "go on"
+    {"order": "answer", "path": "gate", "text": "yes"} → {"ok": true}
+    {"order": "status"} → {"ok": true, "questions": [{"path": …, "prompt": …, "choices": […]}]}
+    {"order": "watch"} → events as `--json` prints them, {"state": {"is_paused": false,
+                         "statistics": {…}}} twice a second
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from flowforge.control.gate import Gate
+from flowforge.control.orders import TIMEOUT_S
+from flowforge.errors import WorkflowError
+from flowforge.runtime.event_json import event_as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+    from pathlib import Path
+
+    from anyio.abc import SocketStream, TaskStatus
+
+    from flowforge.backends.protocol import BackendStatistics
+    from flowforge.runtime.commands import StartQuestion
+    from flowforge.runtime.handle import RunHandle
+    from flowforge.runtime.people import Asker
+
+ORDERS = ("cancel", "pause", "go on", "status", "answer", "watch")
+
+_MAX_LINE_BYTES = 1_000_000
+_FLUSH_S = 0.05
+"""Texts of one step within this time go to a viewer as one."""
+
+_STATE_S = 0.5
+_LAST_EVENT_S = 1.0
+"""How long a run that is over waits for viewers to take its last event."""
+
+_GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
+
+
+class Control:
+    """Takes orders for one run, and shows it. cancel: ends the run early.
+
+    A viewer is never waited for: what it has not taken is coalesced, see `runtime.stream`.
+    """
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self.gate = Gate()
+        self._cancel = cancel
+        self._waiting: dict[str, _Waiting] = {}
+        self._begun = anyio.Event()
+        self._shown: tuple[RunHandle[object], Callable[[], BackendStatistics]] | None = None
+        self._num_viewers = 0
+        self._viewer_left = anyio.Event()
+
+    def show(self, run: RunHandle[object], statistics: Callable[[], BackendStatistics]) -> None:
+        """The run has begun: viewers get its events and counters from now on."""
+        self._shown = (run, statistics)
+        self._begun.set()
+
+    async def all_told(self) -> None:
+        """Return when every viewer has the last event, or has had the time to take it."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_EVENT_S):
+            while self._num_viewers:
+                self._viewer_left = anyio.Event()
+                await self._viewer_left.wait()
+
+    async def ask(self, question: StartQuestion) -> str:
+        """Wait until somebody sends the answer; an `Asker`."""
+        waiting = self._waiting[question.path] = _Waiting(question)
+        try:
+            await waiting.answered.wait()
+        finally:
+            del self._waiting[question.path]
+        return waiting.answers[0]
+
+    def or_ask(self, otherwise: Asker) -> Asker:
+        """An asker: whoever answers first, an order or `otherwise`.
+
+        Where `otherwise` has nobody, orders are waited for as long as somebody watches.
+        """
+
+        async def ask(question: StartQuestion) -> str:
+            answers: list[str] = []
+            failures: list[WorkflowError] = []
+
+            async def ask_otherwise() -> None:
+                try:
+                    answers.append(await otherwise(question))
+                except WorkflowError as error:
+                    while self._num_viewers:
+                        await self._viewer_left.wait()
+                    failures.append(error)
+                tasks.cancel_scope.cancel()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask_otherwise)
+                answers.append(await self.ask(question))
+                tasks.cancel_scope.cancel()
+            if failures:
+                raise failures[0]
+            return answers[0]
+
+        return ask
+
+    async def serve(
+        self, path: Path, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Listen at `path` until this is cancelled; started once somebody may connect.
+
+        A socket that is there is taken away: whoever calls has the run, so it is of a process that
+        is gone.
+        """
+        with _owner_only():
+            listener = await anyio.create_unix_listener(path, mode=0o600)
+        async with listener:
+            task_status.started()
+            await listener.serve(self._handle)
+
+    async def _handle(self, stream: SocketStream) -> None:
+        async with stream:
+            line = b""
+            with anyio.move_on_after(TIMEOUT_S), contextlib.suppress(*_GONE):
+                line = await _line(stream)
+                reply = self._reply(line)
+                if reply is not None:
+                    await stream.send(_encoded(reply))
+                    return
+            if line:
+                await self._show_to(stream)
+
+    async def _show_to(self, stream: SocketStream) -> None:
+        self._num_viewers += 1
+        try:
+            await self._begun.wait()
+            assert self._shown is not None, "shown once it has begun"
+            run, statistics = self._shown
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._tell_state, stream, statistics, tasks.cancel_scope)
+                tasks.start_soon(_leave_with, stream, tasks.cancel_scope)
+                with contextlib.suppress(*_GONE):
+                    await _tell_events(stream, run)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._num_viewers -= 1
+            self._viewer_left.set()
+            self._viewer_left = anyio.Event()
+
+    async def _tell_state(
+        self,
+        stream: SocketStream,
+        statistics: Callable[[], BackendStatistics],
+        viewer: anyio.CancelScope,
+    ) -> None:
+        with contextlib.suppress(*_GONE):
+            while True:
+                state = {"is_paused": self.gate.is_closed, "statistics": asdict(statistics())}
+                await stream.send(_encoded({"state": state}))
+                await anyio.sleep(_STATE_S)
+        viewer.cancel()
+
+    def _reply(self, line: bytes) -> dict[str, Any] | None:
+        """The reply to an order; None to one that is to be shown the run."""
+        try:
+            order: dict[str, Any] = json.loads(line)
+            name = order["order"]
+        except (ValueError, KeyError, TypeError):
+            return _refused("expected a JSON object with an 'order'")
+        match name:
+            case "watch":
+                return None
+            case "cancel":
+                self._cancel()
+                # What waits at the gate comes to its end, too.
+                self.gate.open()
+                return {"ok": True}
+            case "pause":
+                self.gate.close()
+                return {"ok": True}
+            case "go on":
+                self.gate.open()
+                return {"ok": True}
+            case "status":
+                return {"ok": True, "questions": [one.told() for one in self._waiting.values()]}
+            case "answer":
+                return self._answer(order.get("path"), order.get("text"))
+            case _:
+                return _refused(f"unknown order {name!r}, expected one of {', '.join(ORDERS)}")
+
+    def _answer(self, path: object, text: object) -> dict[str, Any]:
+        waiting = self._waiting.get(path) if isinstance(path, str) else None
+        if waiting is None:
+            known = ", ".join(map(repr, self._waiting)) or "nobody"
+            return _refused(f"{path!r} does not wait for an answer; {known} does")
+        choices = waiting.question.choices
+        if not isinstance(text, str) or (choices and text not in choices):
+            return _refused(f"expected one of {', '.join(map(repr, choices)) or 'any text'}")
+        waiting.answers.append(text)
+        waiting.answered.set()
+        return {"ok": True}
+
+
+class _Waiting:
+    """A question that nobody has answered yet."""
+
+    def __init__(self, question: StartQuestion) -> None:
+        self.question = question
+        self.answers: list[str] = []
+        self.answered = anyio.Event()
+
+    def told(self) -> dict[str, Any]:
+        question = self.question
+        return {
+            "path": question.path,
+            "prompt": question.prompt,
+            "choices": [*question.choices],
+            "show": question.show,
+        }
+
+
+async def _tell_events(stream: SocketStream, run: RunHandle[object]) -> None:
+    reader = run.events(max_waiting=0)
+    while events := await reader.batch():
+        await stream.send(b"".join(_encoded(event_as_json(event)) for event in events))
+        await anyio.sleep(_FLUSH_S)
+
+
+async def _leave_with(stream: SocketStream, viewer: anyio.CancelScope) -> None:
+    """Stop showing the run to a viewer that is gone."""
+    with contextlib.suppress(*_GONE):
+        while True:
+            await stream.receive()
+    viewer.cancel()
+
+
+def _encoded(told: Mapping[str, Any]) -> bytes:
+    return json.dumps(told, ensure_ascii=False).encode() + b"\n"
+
+
+async def _line(stream: SocketStream) -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and len(line) < _MAX_LINE_BYTES:
+        line += await stream.receive()
+    return line
+
+
+@contextlib.contextmanager
+def _owner_only() -> Generator[None]:
+    """Nobody else may come in between the making of a socket and its mode."""
+    before = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _refused(reason: str) -> dict[str, Any]:
+    return {"ok": False, "reason": reason}
