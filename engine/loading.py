@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowforge.engine.arguments import require, require_integer
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.core import EngineCore
 from flowforge.engine.engine import Engine
@@ -23,27 +26,39 @@ from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from pathlib import Path
 
 
-def engine_for(directory: Path, *, vocab_size: int, config: EngineConfig | None = None) -> Engine:
+def engine_for(
+    directory: Path | str, *, vocab_size: int, config: EngineConfig | None = None
+) -> Engine:
     """An engine, not started, for the model in a directory.
 
     vocab_size: ids that the tokenizer knows; the model's rows above them are never sampled. The
     weights are read when the engine starts, on its thread, and freed when it is closed.
-    Raises EngineError at start for a model that cannot be loaded or that does not fit.
+    Raises EngineError EN230 for a vocabulary without ids, and at start for a model that cannot be
+    loaded or that does not fit.
     """
+    require_integer("vocab_size", vocab_size, "EN230")
+    require(vocab_size >= 1, "vocab_size", "at least 1", vocab_size, "EN230")
     settings = config or EngineConfig()
     threads = _TorchThreads(settings.num_threads)
-    return Engine(lambda: _make_core(directory, vocab_size, settings, threads), threads.restore)
+    model_dir = Path(directory)
+    return Engine(lambda: _make_core(model_dir, vocab_size, settings, threads), threads.restore)
 
 
 class _TorchThreads:
-    """How many threads torch computes with while an engine runs: a setting of the whole process."""
+    """How many threads torch computes with while engines run: a setting of the whole process.
+
+    Engines may overlap and end in any order: the last one to end puts back what the first found.
+    """
+
+    _lock = threading.Lock()
+    _num_set = 0
+    _before = 0
 
     def __init__(self, wanted: int | None) -> None:
         self._wanted = wanted
-        self._before: int | None = None
+        self._is_set = False
 
     def set(self) -> None:
         import torch
@@ -51,15 +66,25 @@ class _TorchThreads:
         wanted = self._wanted
         if wanted is None and "OMP_NUM_THREADS" not in os.environ:
             wanted = _num_usable_cores()
-        if wanted is not None:
-            self._before = torch.get_num_threads()
+        if wanted is None:
+            return
+        with _TorchThreads._lock:
+            if _TorchThreads._num_set == 0:
+                _TorchThreads._before = torch.get_num_threads()
+            _TorchThreads._num_set += 1
+            self._is_set = True
             torch.set_num_threads(wanted)
 
     def restore(self) -> None:
-        if self._before is not None:
-            import torch
+        if not self._is_set:
+            return
+        import torch
 
-            torch.set_num_threads(self._before)
+        with _TorchThreads._lock:
+            self._is_set = False
+            _TorchThreads._num_set -= 1
+            if _TorchThreads._num_set == 0:
+                torch.set_num_threads(_TorchThreads._before)
 
 
 def _make_core(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Activation = Literal["silu", "gelu_tanh"]
 
+_MOST_LAYERS = 10_000  # each is looked for by name: a damaged number must not take hours
 _GEMMA3_LOCAL_THETA = 10000.0
 _GEMMA_SCORE_SCALAR = 256
 _FIRST_WINDOWED_LAYER = 28  # of Qwen models that use windows and do not say from where
@@ -256,6 +257,8 @@ def _layers(
     keys: ConfigKeys, family: Family, head_dim: int, max_context_len: int, *, has_experts: bool
 ) -> tuple[LayerConfig, ...]:
     num_layers = keys.positive_int("num_hidden_layers")
+    if num_layers > _MOST_LAYERS:
+        raise keys.wrong("num_hidden_layers", num_layers, f"at most {_MOST_LAYERS:,}")
     turns = _turning_layers(keys, family, num_layers)
     windows = _windows(keys, family, turns)
     scaling = _global_rope_section(keys)

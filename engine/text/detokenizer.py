@@ -18,7 +18,7 @@ class IncrementalDetokenizer:
 
     A stop string is looked for in this output only, not in the prompt; the first to be completed
     ends the text, the longest if several end at one place, and is not part of the text. Where the
-    ids are cut into pushes makes no difference.
+    ids are cut into pushes makes no difference. stop: strings, or one.
     shown_ids: control tokens that show in the text by their own; the others do not.
     num_tokens: ids consumed, up to and with the one that completed the stop string.
     Raises EngineError EN306 for an empty stop string. One owner, not thread-safe.
@@ -27,10 +27,12 @@ class IncrementalDetokenizer:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        stop: Sequence[str] = (),
+        stop: Sequence[str] | str = (),
         *,
         shown_ids: frozenset[int] = frozenset(),
     ) -> None:
+        if isinstance(stop, str):
+            stop = (stop,)  # a text is a sequence as well, of its characters, which nobody means
         if "" in stop:
             raise EngineError(
                 "EN306",
@@ -38,7 +40,7 @@ class IncrementalDetokenizer:
                 help="remove the empty stop string",
             )
         self._tokenizer = tokenizer
-        self._stop = tuple(stop)
+        self._stop: tuple[str, ...] = tuple(stop)
         self._shown_ids = shown_ids
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""

@@ -100,6 +100,7 @@ class Tokenizer:
 
         Bytes that the model's vocabulary has no token for are left out, as the model knows no
         way to say them: of SmolLM2 six ASCII control characters and the planes 4 to 11 of Unicode.
+        Raises EngineError EN307 for half a surrogate pair, which is no character.
         """
         return self._encode_guarded(self._content, text)
 
@@ -149,6 +150,7 @@ class Tokenizer:
         return piece.replace("▁", " ").encode()
 
     def _encode_guarded(self, backend: BackendTokenizer, text: str) -> list[int]:
+        _require_characters(text)
         if _GUARD not in text:
             return list(backend.encode(text, add_special_tokens=False).ids)
         token_ids: list[int] = []
@@ -224,6 +226,18 @@ class Tokenizer:
             return declared and self.bos_id is not None
         first = self._scaffolding.encode("a").ids[:1]
         return self.bos_id is not None and first == [self.bos_id]
+
+
+def _require_characters(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = text[error.start]
+        raise EngineError(
+            "EN307",
+            f"character {error.start + 1:,} of a text is U+{ord(half):04X}, half a surrogate pair",
+            help="read the text as UTF-8, or replace such halves: text.encode(errors='replace')",
+        ) from None
 
 
 def _build(tokenizer_json: str) -> BackendTokenizer:

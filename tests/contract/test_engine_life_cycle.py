@@ -13,7 +13,7 @@ import threading
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -347,6 +347,45 @@ async def test_an_engine_changes_nothing_of_its_process(model_dir: Path) -> None
     assert [*before["threads"], "flowforge-engine"] == inside["threads"]
     for unchanged in ("signals", "children", "sockets", "environment"):
         assert before[unchanged] == inside[unchanged]
+
+
+async def test_the_last_of_engines_that_overlap_puts_the_threads_back(model_dir: Path) -> None:
+    """The number that threads of the process begin with, not only that of one of them."""
+    import torch
+
+    def number_in_a_new_thread() -> int:
+        found: list[int] = []
+        thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        first, second = engine(model_dir), engine(model_dir)
+        await first.__aenter__()
+        await second.__aenter__()
+        assert 1 == number_in_a_new_thread()
+        await first.__aexit__(None, None, None)
+        assert 1 == number_in_a_new_thread(), "the second still computes"
+        await second.__aexit__(None, None, None)
+
+        assert 3 == number_in_a_new_thread()
+    finally:
+        torch.set_num_threads(before)
+
+
+async def test_a_model_directory_may_be_given_as_text(model_dir: Path) -> None:
+    config = EngineConfig(num_pages=16, page_size=4, num_threads=1)
+    async with engine_for(str(model_dir), vocab_size=VOCAB_SIZE, config=config) as running:
+        assert 4 == len(await output(running.open(PROMPT)))
+
+
+@pytest.mark.parametrize("vocab_size", [0, -1, 2.5, None, "a"])
+def test_a_vocabulary_without_ids_is_refused(model_dir: Path, vocab_size: Any) -> None:
+    with pytest.raises(EngineError, match=r"EN230.*vocab_size must be "):
+        engine_for(model_dir, vocab_size=vocab_size)
 
 
 def process_state() -> dict[str, list[str]]:

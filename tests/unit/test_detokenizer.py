@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flowforge.engine.text.detokenizer import IncrementalDetokenizer
+from flowforge.engine.text.stopping import StopStrings
 from flowforge.engine.text.tokenizer import Tokenizer
 from flowforge.errors import EngineError
 
@@ -100,3 +101,22 @@ def test_a_control_token_shows_where_it_is_asked_for(tokenizer: Tokenizer) -> No
 
     assert detokenizer.push(token_ids) + detokenizer.finish() == "a<|im_start|>b"
     assert tokenizer.decode(token_ids) == "ab"
+
+
+@pytest.mark.parametrize("strings", [["zzz", "night trains"], "night trains"])
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_a_stop_condition_is_met_by_a_string_wherever_tokens_end(
+    tokenizer: Tokenizer, strings: list[str] | str, size: int
+) -> None:
+    before, text = tokenizer.encode("I like nigh"), tokenizer.encode("t trains at night")
+    stop = StopStrings(tokenizer, strings)
+
+    assert not stop.is_met_by(before)
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    assert any(stop.is_met_by(piece) for piece in pieces)
+
+
+def test_one_stop_string_is_not_taken_for_its_characters(tokenizer: Tokenizer) -> None:
+    detokenizer = IncrementalDetokenizer(tokenizer, "END")
+
+    assert "E, N, D: " == detokenizer.push(tokenizer.encode("E, N, D: END")) + detokenizer.finish()

@@ -93,6 +93,7 @@ def test_unsupported_model_is_refused_by_key_value_and_what_is_supported(
         ({"hidden_size": 63}, "hidden_size"),
         ({"num_hidden_layers": 0}, "num_hidden_layers"),
         ({"num_hidden_layers": True}, "num_hidden_layers"),
+        ({"num_hidden_layers": 1_000_000_000}, "num_hidden_layers"),
         ({"num_attention_heads": 4, "num_key_value_heads": 3}, "num_key_value_heads"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
         ({"head_dim": 15}, "head_dim"),

@@ -58,6 +58,12 @@ def test_an_added_token_that_no_template_writes_is_a_token_in_content() -> None:
 
 
 @pytest.mark.model
+def test_half_a_surrogate_pair_is_refused_with_its_place(tokenizer: Tokenizer) -> None:
+    for encode in (tokenizer.encode, tokenizer.encode_completion):
+        with pytest.raises(EngineError, match=r"EN307.*character 3 .* U\+D800"):
+            encode("ab\ud800c")
+
+
 def test_digits_and_line_ends_are_the_golden_ids(tokenizer: Tokenizer, cases: Cases) -> None:
     case = next(case for case in cases("tokens") if case["id"] == "TK-055")
 
