@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound="Callable[..., object]")
 
-Display = Literal["auto", "live", "plain", "log", "json", "none"]
+Display = Literal["auto", "live", "tui", "plain", "log", "json", "none"]
 """How a run is shown while it goes on; see `flowforge run --help`."""
 
 # Whether a file can be read is told by what reads it, with a code and a help line.
@@ -60,12 +60,13 @@ _display = click.option(
     envvar="FLOWFORGE_DISPLAY",
     show_envvar=True,
     help="How the run is shown: live (redrawn lines), plain (one line per start and end; for "
-    "screen readers too), log (the same with times), json or none. Without it "
+    "screen readers too), log (the same with times), tui (full screen), json or none. Without it "
     "live in a terminal, else plain.",
 )
 _json_events = click.option(
     "--json", "as_json", is_flag=True, help="Print every event as a JSON line on stdout."
 )
+_tui = click.option("--tui", "is_tui", is_flag=True, help="Show the run full screen.")
 _quiet = click.option(
     "--quiet", "-q", "is_quiet", is_flag=True, help="No progress and no accounting."
 )
@@ -74,17 +75,19 @@ _quiet = click.option(
 def display(command: Command) -> Command:
     """The options that say how a run is shown, as `display`, `as_json` and `is_quiet`.
 
-    The short forms --json and --quiet are --display json and none.
+    The short forms --json, --tui and --quiet are --display json, tui and none.
     """
 
     @functools.wraps(command)
     def with_display(*args: Any, **kwargs: Any) -> object:
         chosen = cast("Display", kwargs["display"])
-        short = "json" if kwargs["as_json"] else "none" if kwargs["is_quiet"] else None
+        is_tui = kwargs.pop("is_tui")
+        given = {"json": kwargs["as_json"], "tui": is_tui, "none": kwargs["is_quiet"]}
+        short = next((name for name, is_given in given.items() if is_given), None)
         if short is not None:
             source = click.get_current_context().get_parameter_source("display")
             if chosen != short and source is ParameterSource.COMMANDLINE:
-                flag = "--json" if short == "json" else "--quiet"
+                flag = {"json": "--json", "tui": "--tui", "none": "--quiet"}[short]
                 raise click.UsageError(f"{flag} and --display {chosen} exclude each other")
             chosen = cast("Display", short)
         kwargs["display"] = chosen
@@ -92,4 +95,4 @@ def display(command: Command) -> Command:
         kwargs["is_quiet"] = kwargs["is_quiet"] or chosen == "none"
         return command(*args, **kwargs)
 
-    return cast("Command", _display(_json_events(_quiet(with_display))))
+    return cast("Command", _display(_tui(_json_events(_quiet(with_display)))))

@@ -61,7 +61,7 @@ class Progress(Protocol):
 def choose_progress(display: Display) -> Progress:
     """The view that was asked for, or the plain one where a terminal cannot show it.
 
-    display: "json" and "none" show nothing here.
+    display: "json" and "none" show nothing here; "tui" shows what comes after the viewer.
     """
     match display:
         case "json" | "none":
@@ -70,7 +70,7 @@ def choose_progress(display: Display) -> Progress:
             return LogProgress()
         case "plain":
             return PlainProgress()
-        case "auto" | "live":
+        case "auto" | "live" | "tui":
             return _live_or_plain(is_asked_for=display == "live")
 
 

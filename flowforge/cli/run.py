@@ -119,6 +119,8 @@ def run(
         num_threads=num_threads,
         context_len=context_len,
     )
+    if display == "tui" and (no_journal or detach):
+        raise click.UsageError("--tui needs a journal and a terminal: no --no-journal, no --detach")
     if detach:
         from flowforge.cli.detached import run_detached
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flowforge.cli.options import Display
     from flowforge.cli.workflows import Launch
     from flowforge.engine.config import EngineConfig
+    from flowforge.runtime.commands import StartQuestion
     from flowforge.runtime.events import Event, Fact
     from flowforge.runtime.handle import RunHandle
     from flowforge.runtime.people import Asker
@@ -85,6 +86,7 @@ class Session:
         self._progress: Progress = choose_progress(options.display)
         self._run: RunHandle[object] | None = None
         self._control = Control(self._cancel_run)
+        self._viewer_left = anyio.Event()
         self._signal_code: ExitCode | None = None
 
     def run(self) -> ExitCode:
@@ -128,6 +130,7 @@ class Session:
                 ):
                     self._run = run
                     self._control.show(run, backend.statistics)
+                    await self._view(journal)
                     terminal = await self._follow(run)
                     return await self._conclude(run, terminal)
 
@@ -135,7 +138,25 @@ class Session:
         answers = self._options.answers
         if self._options.waits_for_answers:
             return PreparedAnswers(answers, self._control.ask)
-        return PreparedAnswers(answers, self._control.or_ask(asker_at(self._progress)))
+        return PreparedAnswers(answers, self._control.or_ask(self._ask_here))
+
+    async def _ask_here(self, question: StartQuestion) -> str:
+        """Ask at the terminal, once no viewer has it."""
+        await self._viewer_left.wait()
+        return await asker_at(self._progress)(question)
+
+    async def _view(self, journal: RunJournal | None) -> None:
+        """Let a viewer have the terminal until the user leaves it; the run goes on beside it."""
+        if self._options.display == "tui" and journal is not None:
+            from flowforge.cli.terminal import is_terminal, view_beside
+
+            if is_terminal():
+                failure = await view_beside([journal.run_id, "--journal", str(journal.path)])
+                if failure is not None:
+                    self._say(str(failure))
+            else:
+                self._say("the viewer needs a terminal: showing lines")
+        self._viewer_left.set()
 
     @asynccontextmanager
     async def _controlled(self, journal: RunJournal | None) -> AsyncGenerator[None]:
@@ -207,7 +228,7 @@ class Session:
     async def _draw_frames(self) -> None:
         while True:
             await anyio.sleep(_FRAME_S)
-            if self._run is not None:
+            if self._viewer_left.is_set():
                 self._progress.refresh()
 
     async def _watch_signals(self, scope: anyio.CancelScope) -> None:

@@ -24,7 +24,8 @@ _RESET = (
 def is_terminal() -> bool:
     """Whether the viewer has a terminal to show itself on and to read keys from."""
     is_dumb = os.environ.get("TERM", "") in {"", "dumb"}
-    return sys.stdin.isatty() and sys.stdout.isatty() and not is_dumb
+    # It draws on stderr: stdout is for results, and may be a file.
+    return sys.stdin.isatty() and sys.stderr.isatty() and not is_dumb
 
 
 def viewer_command(arguments: Sequence[str]) -> list[str]:
@@ -42,6 +43,19 @@ def view(arguments: Sequence[str]) -> int:
     if code < 0:
         raise viewer_died(code)
     return code
+
+
+async def view_beside(arguments: Sequence[str]) -> EngineError | None:
+    """Run the viewer beside this process's own work; what to tell if a signal ended it."""
+    import anyio
+
+    with restored_terminal():
+        command = viewer_command(arguments)
+        async with await anyio.open_process(
+            command, stdin=None, stdout=None, stderr=None
+        ) as viewer:
+            code = await viewer.wait()
+    return viewer_died(code) if code < 0 else None
 
 
 def viewer_died(code: int) -> EngineError:
@@ -63,8 +77,8 @@ def restored_terminal() -> Generator[None]:
     try:
         yield
     finally:
-        sys.stdout.write(_RESET)
-        sys.stdout.flush()
+        sys.stderr.write(_RESET)
+        sys.stderr.flush()
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 

@@ -74,6 +74,7 @@ def shown(*, display: options.Display, as_json: bool, is_quiet: bool) -> None:
         (["--json"], None, "json True False"),
         (["-q"], None, "none False True"),
         (["--display", "none"], None, "none False True"),
+        (["--tui"], None, "tui False False"),
         ([], "plain", "plain False False"),
         (["--json"], "plain", "json True False"),
         (["--display", "log"], "plain", "log False False"),
