@@ -37,7 +37,7 @@ class JournalWriter:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self.num_commits = 0
+        self.num_commits: int = 0
         self._waiting = _Batch()
         self._is_writing = False
 
