@@ -122,7 +122,8 @@ def _mapping(shape: Schema) -> Schema:
 def _form(part: Schema, shapes: dict[str, Schema]) -> str:
     """What may stand under a key, in words."""
     if "$ref" in part:
-        return _WORDS[str(part["$ref"]).rpartition("/")[2]]
+        name = str(part["$ref"]).rpartition("/")[2]
+        return _WORDS[name] if name in _WORDS else _form(shapes[name], shapes)
     if "enum" in part:
         return " or ".join(f"`{word}`" for word in cast("list[str]", part["enum"]))
     if "const" in part:
