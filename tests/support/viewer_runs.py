@@ -96,9 +96,10 @@ class GivenSource:
     is_closed: bool = False
 
     def poll(self, budget_s: float) -> Batch:
-        """All that waits."""
+        """All that waits, and statistics that were not handed out before."""
         events, self.waiting = tuple(self.waiting), []
-        return Batch(events, self.link, statistics=self.statistics)
+        statistics, self.statistics = self.statistics, None
+        return Batch(events, self.link, statistics=statistics)
 
     def close(self) -> None:
         """Take note of it."""

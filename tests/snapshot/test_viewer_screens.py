@@ -1,0 +1,119 @@
+"""How the viewer looks: an SVG of each screen, compared with the one that was looked at.
+
+`UPDATE_SNAPSHOTS=1 pytest tests/snapshot/test_viewer_screens.py` writes them anew; look at each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+from viewer_runs import GivenSource, NotedControl, asking, done, failed, running
+
+from flowforge.backends.protocol import BackendStatistics
+from flowforge.journal.journal import Journal
+from flowforge.tui.app import ViewerApp
+from flowforge.tui.opened_run import OpenedRun
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+    from flowforge.runtime.events import Event
+
+FOLDER = Path(__file__).parent / "viewer"
+STATES = {"running": running(), "asking": asking(), "failed": failed(), "done": done(), "empty": []}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Textual runs on asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No second passes while a picture is taken."""
+    clock = SimpleNamespace(monotonic=lambda: 100.0)
+    monkeypatch.setattr("flowforge.tui.run_screen.time", clock)
+
+
+def viewer_on(events: list[Event], *, is_ascii: bool = False) -> ViewerApp:
+    counted = BackendStatistics(
+        pages_total=64, pages_free=50, pages_cached=4, pages_held=10, pages_peak=12
+    )
+    source = GivenSource([*events], statistics=counted)
+    opened = OpenedRun("0630-1200-abcdef", source, None, NotedControl())
+    return ViewerApp(run=opened, is_ascii=is_ascii)
+
+
+async def picture_of(app: ViewerApp, size: tuple[int, int], *keys: str) -> str:
+    async with app.run_test(size=size) as pilot:
+        picture = await _settled(app, pilot)
+        for key in keys:
+            await pilot.press(key)
+            picture = await _settled(app, pilot)
+        return picture
+
+
+async def _settled(app: ViewerApp, pilot: Pilot[None]) -> str:
+    """The picture once nothing changes any more: panels and keys come one after another."""
+    pictures: list[str] = []
+    while len(pictures) < 4 or len(set(pictures[-4:])) > 1:
+        await pilot.pause(0.1)
+        pictures.append(app.export_screenshot(title="FlowForge"))
+    return pictures[-1]
+
+
+def compare(name: str, picture: str) -> None:
+    """With what was looked at; ids of parts are made of the whole and say nothing."""
+    shown = re.sub(r"terminal-\d+", "terminal", picture)
+    file = FOLDER / f"{name}.svg"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(shown, encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == shown
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_run_in_each_state(state: str) -> None:
+    compare(f"run-{state}", await picture_of(viewer_on(STATES[state]), (120, 36)))
+
+
+async def test_a_run_at_80_by_24() -> None:
+    compare("run-80x24", await picture_of(viewer_on(STATES["running"]), (80, 24)))
+
+
+async def test_a_run_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    compare("run-no-colour", await picture_of(viewer_on(STATES["failed"]), (100, 30)))
+
+
+async def test_a_run_in_ascii() -> None:
+    picture = await picture_of(viewer_on(STATES["done"], is_ascii=True), (100, 30))
+
+    compare("run-ascii", picture)
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "keys"),
+    [
+        ("step", "asking", ("down", "down", "enter")),
+        ("failure", "failed", ("exclamation_mark",)),
+        ("cache", "done", ("K",)),
+        ("answer", "asking", ("a",)),
+        ("cancel", "running", ("c",)),
+        ("past", "done", ("less_than_sign", "less_than_sign")),
+    ],
+)
+async def test_each_page(name: str, state: str, keys: tuple[str, ...]) -> None:
+    compare(name, await picture_of(viewer_on(STATES[state]), (100, 30), *keys))
+
+
+async def test_a_list_without_runs(tmp_path: Path) -> None:
+    with Journal(tmp_path / "runs.db") as journal:
+        compare("runs-empty", await picture_of(ViewerApp(journal), (80, 24)))
