@@ -57,10 +57,13 @@ def convert_gguf(gguf_path: Path, out_dir: Path) -> None:
     Raises EngineError EN131 (not a whole GGUF file) or EN132 (a kind of model not supported).
     """
     file = GgufFile(gguf_path)
-    config = gguf_model_config(file)
-    tokenizer = gguf_tokenizer(file)
-    tokenizer_config = gguf_tokenizer_config(file, cast("int", config["max_position_embeddings"]))
-    tensors = _plan_tensors(file, config)
+    with file.taking("what it says of the model"):
+        config = gguf_model_config(file)
+        tensors = _plan_tensors(file, config)
+    with file.taking("its tokenizer"):
+        context_len = cast("int", config["max_position_embeddings"])
+        tokenizer = gguf_tokenizer(file)
+        tokenizer_config = gguf_tokenizer_config(file, context_len)
     out_dir.mkdir(parents=True, exist_ok=True)
     _write_safetensors(out_dir / "model.safetensors", tensors, gguf_path)
     _write_json(out_dir / "config.json", config)
@@ -72,7 +75,8 @@ def convert_gguf(gguf_path: Path, out_dir: Path) -> None:
 def converted_bytes(gguf_path: Path) -> int:
     """Bytes that the converted weights of a file take. Raises like convert_gguf."""
     file = GgufFile(gguf_path)
-    tensors = _plan_tensors(file, gguf_model_config(file))
+    with file.taking("what it says of the model"):
+        tensors = _plan_tensors(file, gguf_model_config(file))
     return sum(_num_bytes(tensor) for tensor in tensors)
 
 
@@ -128,10 +132,12 @@ def _plan(
         # Only the part that is asked for: all experts of a layer in float32 are gigabytes.
         content = tensor.data if placed.part is None else tensor.data[placed.part]
         values = _stored(content, dtype) if dtype == kind else _dequantize(file, tensor, content)
-        values = values.reshape(shape)
-        if is_shifted:
-            return values - np.float32(1)
-        return values if num_heads is None else _half_split_rows(values, num_heads)
+        heads = "" if num_heads is None else f" of {num_heads} heads"
+        with file.taking(f"tensor {gguf_name!r} of shape {list(shape)}{heads}"):
+            values = values.reshape(shape)
+            if is_shifted:
+                return values - np.float32(1)
+            return values if num_heads is None else _half_split_rows(values, num_heads)
 
     return _PlannedTensor(placed.name, dtype, shape, read)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
 
@@ -21,16 +23,37 @@ class GgufFile:
         self.tensors: dict[str, Any] = {str(tensor.name): tensor for tensor in reader.tensors}
 
     def find(self, key: str) -> Any:
-        """The value of a metadata key, None when the file does not have it."""
+        """The value of a metadata key, None when the file does not have it.
+
+        Raises EngineError EN131 for one that cannot be read, as a text that is no UTF-8.
+        """
         field = self._reader.get_field(key)
-        return None if field is None else field.contents()
+        with self.taking(f"metadata key {key!r}"):
+            return None if field is None else field.contents()
 
     def require(self, key: str) -> Any:
         """The value of a metadata key. Raises EngineError EN131 when the file does not have it."""
         value = self.find(key)
         if value is None:
-            raise _broken(self.path, f"metadata key {key!r} is missing")
+            raise self.broken(f"metadata key {key!r} is missing")
         return value
+
+    @contextmanager
+    def taking(self, what: str) -> Generator[None]:
+        """Turn what fails on a damaged value of the file into EngineError EN131.
+
+        One wrong byte can break any use of any value, and `tokenizers` raises plain exceptions.
+        """
+        try:
+            yield
+        except (EngineError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            raise self.broken(f"{what} is damaged ({error})") from error
+
+    def broken(self, reason: str) -> EngineError:
+        """What to raise for content that cannot be what the file's maker wrote."""
+        return _broken(self.path, reason)
 
     def unsupported(self, key: str, found: object, supported: str) -> EngineError:
         """What to raise for content that the format allows and the engine does not."""
