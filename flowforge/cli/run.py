@@ -76,6 +76,12 @@ _AT_LEAST_ONE = click.IntRange(min=1)
 )
 @click.option("--wait-for-answers", "waits_for_answers", is_flag=True, hidden=True)
 @click.option("--no-journal", is_flag=True, help="Leave nothing that could be resumed or shown.")
+@click.option(
+    "--otel",
+    is_flag=True,
+    help="Trace the run with OpenTelemetry, as the OTEL_* variables say where to; without it where "
+    "they name an exporter or endpoint.",
+)
 @options.traceback
 @click.option("--backend", default="engine", hidden=True)
 @guarded
@@ -98,6 +104,7 @@ def run(
     detach: bool,
     waits_for_answers: bool,
     no_journal: bool,
+    otel: bool,
     traceback: bool,
     backend: str,
 ) -> ExitCode:
@@ -149,7 +156,13 @@ def run(
     from flowforge.cli.session import Session, SessionOptions
 
     session = SessionOptions(
-        backend, model, answers, display, engine, waits_for_answers=waits_for_answers
+        backend,
+        model,
+        answers,
+        display,
+        engine,
+        waits_for_answers=waits_for_answers,
+        is_traced=otel,
     )
     if no_journal:
         return Session(launch, session).run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,11 +24,15 @@ from flowforge.runtime.event_json import event_as_json
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
 from flowforge.runtime.people import PreparedAnswers
 from flowforge.runtime.run import RunFailedError
+from flowforge.telemetry.export import provider_for
 from flowforge.view.texts import accounting_line, outputs_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
     from datetime import date
+
+    from opentelemetry.sdk.trace import TracerProvider
 
     from flowforge.cli.options import Display
     from flowforge.cli.workflows import Launch
@@ -47,7 +51,7 @@ class SessionOptions:
     """What the command line said about how to run and what to show.
 
     today: the day that chat templates print; None is this day. waits_for_answers: questions that
-    no file answers wait for `flowforge answer`.
+    no file answers wait for `flowforge answer`. is_traced: also where no OTEL_* variable says so.
     """
 
     backend: str
@@ -57,6 +61,7 @@ class SessionOptions:
     engine: EngineConfig | None = None
     today: date | None = None
     waits_for_answers: bool = False
+    is_traced: bool = False
 
     @property
     def as_json(self) -> bool:
@@ -86,11 +91,16 @@ class Session:
         self._progress: Progress = choose_progress(options.display)
         self._run: RunHandle[object] | None = None
         self._control = Control(self._cancel_run)
+        self._provider: TracerProvider | None = None
         self._viewer_left = anyio.Event()
         self._signal_code: ExitCode | None = None
 
     def run(self) -> ExitCode:
-        """Block until the run has ended and its backend is closed."""
+        """Block until the run has ended and its backend is closed.
+
+        Raises EngineError EN801 or EN802 where the run cannot be traced as asked for.
+        """
+        self._provider = provider_for(os.environ, is_asked_for=self._options.is_traced)
         return anyio.run(self._main)
 
     async def _main(self) -> ExitCode:
@@ -127,6 +137,7 @@ class Session:
                     self._launch.begin(
                         GatedBackend(backend, self._control.gate), asker, journal
                     ) as run,
+                    self._traced(run, journal),
                 ):
                     self._run = run
                     self._control.show(run, backend.statistics)
@@ -181,6 +192,17 @@ class Session:
                     path.unlink(missing_ok=True)
         if failure is not None:
             raise failure
+
+    def _traced(
+        self, run: RunHandle[object], journal: RunJournal | None
+    ) -> AbstractAsyncContextManager[None]:
+        if self._provider is None:
+            return nullcontext()
+        from flowforge.telemetry.tracing import traced
+
+        if journal is None:
+            return traced(run, self._provider, None, lambda: 0)
+        return traced(run, self._provider, journal.run_id, lambda: journal.first_seq)
 
     def _cancel_run(self) -> None:
         if self._run is not None:

@@ -246,6 +246,8 @@ ROOM_CODES: Mapping[str, str] = {
     "EN707": "what a model had written cannot be gone on with",
     "EN708": "a run cannot be reached, or refuses an order",
     "EN712": "the viewer was ended by a signal",
+    "EN801": "a trace is asked for, and OpenTelemetry is not installed",
+    "EN802": "an exporter of traces that FlowForge does not have",
     "EN321": "a tool format that is not known",
     # Faults of FlowForge; please report them.
     "IN001": "an exception that nobody expected",

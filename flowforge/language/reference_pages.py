@@ -69,6 +69,7 @@ _FAMILIES = (
     ("EN2", "The engine"),
     ("EN3", "Tokens and chat templates"),
     ("EN7", "Journals"),
+    ("EN8", "Traces"),
     ("IN", "Faults of FlowForge"),
 )
 

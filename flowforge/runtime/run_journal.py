@@ -89,6 +89,7 @@ class TakenOver:
 class RunJournal:
     """The journal as one run sees it. Holds the run's lease until `close`.
 
+    first_seq: number of the first event of this process, once the run goes on.
     on_uncertain: what overrides the tools' own word about calls whose end is not known.
     """
 
@@ -99,6 +100,7 @@ class RunJournal:
         self.recorder: Recorder = recorder
         self.row: RunRow | None = None
         self.on_uncertain: OnUncertain | None = None
+        self.first_seq = 0
         self._writer = writer
         self._lease = lease
         self._written: dict[tuple[str, int], tuple[int, ...]] = {}
@@ -267,6 +269,7 @@ class RunJournal:
         for seq, time_s, kind, path in self._writer.journal.event_keys(self.run_id):
             told.setdefault((kind, path), []).append((seq, time_s))
             next_seq = seq + 1
+        self.first_seq = next_seq
         history: list[Event] = []
         fresh: list[Fact] = []
         for fact in replayed.facts:

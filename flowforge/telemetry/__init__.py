@@ -1,0 +1,1 @@
+"""Runs as OpenTelemetry traces, made from their events; needs the extra `opentelemetry`."""

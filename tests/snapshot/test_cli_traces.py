@@ -1,0 +1,88 @@
+"""`flowforge run --otel` and the OTEL_* variables."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from flowforge.cli.app import app
+from flowforge.errors import EngineError
+from flowforge.telemetry import export
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORKFLOW = "flowforge: 1\nname: t\nsteps: { a: { user: hi, gen: } }\noutputs: { a: '${ a }' }\n"
+
+
+def run(folder: Path, *options: str) -> Result:
+    file, script = folder / "w.yaml", folder / "script.json"
+    file.write_text(WORKFLOW, encoding="utf-8")
+    script.write_text(json.dumps({"*": "a text"}), encoding="utf-8")
+    words = ["run", str(file), "--backend", f"script:{script}", "--no-journal", "-q", *options]
+    return CliRunner().invoke(app, words)
+
+
+def spans_in(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def test_spans_go_to_stderr_where_the_variables_say_console(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+
+    result = run(tmp_path)
+
+    assert (0, "a text\n") == (result.exit_code, result.stdout)
+    spans = spans_in(result.stderr)
+    assert ["chat", "step a", "invoke_workflow t"] == [one["name"] for one in spans]
+    assert "flowforge" == spans[0]["resource"]["attributes"]["service.name"]
+
+
+def test_no_variable_and_no_flag_is_no_trace(tmp_path: Path) -> None:
+    assert (0, "") == (run(tmp_path).exit_code, run(tmp_path).stderr)
+
+
+def test_a_flag_without_the_library_is_refused_and_variables_alone_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_installed(module: str) -> bool:
+        return False
+
+    monkeypatch.setattr(export, "_is_installed", not_installed)
+
+    refused = run(tmp_path, "--otel")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    told = run(tmp_path)
+
+    assert 0 != refused.exit_code
+    assert "error[EN801]" in refused.stderr
+    assert "pip install 'flowforge[opentelemetry]'" in refused.stderr
+    assert (0, "a text\n") == (told.exit_code, told.stdout)
+    assert told.stderr.startswith("no trace: ")
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_asked_for", "expected"),
+    [
+        ({}, False, None),
+        ({}, True, "otlp"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}, False, "otlp"),
+        ({"OTEL_TRACES_EXPORTER": "none"}, True, None),
+        ({"OTEL_TRACES_EXPORTER": "console"}, False, "console"),
+        ({"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "otlp"}, True, None),
+    ],
+)
+def test_the_variables_choose_the_exporter(
+    environ: dict[str, str], is_asked_for: bool, expected: str | None
+) -> None:
+    assert expected == export.chosen_exporter(environ, is_asked_for=is_asked_for)
+
+
+def test_an_unknown_exporter_is_refused() -> None:
+    with pytest.raises(EngineError, match="'zipkin'"):
+        export.chosen_exporter({"OTEL_TRACES_EXPORTER": "zipkin"}, is_asked_for=False)
