@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from flowforge.runtime.events import Event
     from flowforge.runtime.handle import RunHandle
     from flowforge.runtime.run import RunCancelledError, RunFailedError
+    from flowforge.tools.argument_grammars import Grammar
 
 __all__ = [  # noqa: RUF022 - grouped by what they are for
     # Workflow files
@@ -48,6 +49,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "Chat",
     "Flow",
     "Fork",
+    "Grammar",
     "Retry",
     "Round",
     "Run",
@@ -96,6 +98,7 @@ _HOMES = {
     "Flow": "flowforge.flows.flow",
     "FlowForgeError": "flowforge.errors",
     "Fork": "flowforge.flows.chat",
+    "Grammar": "flowforge.tools.argument_grammars",
     "InternalError": "flowforge.errors",
     "Location": "flowforge.errors",
     "Retry": "flowforge.flows.retries",

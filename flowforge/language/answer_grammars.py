@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from flowforge.errors import Location
     from flowforge.language.drafts import Context
+    from flowforge.language.scope import Report
+    from flowforge.language.subflows import Subflows
     from flowforge.language.yaml_nodes import Entry
 
 MAX_GRAMMAR_BYTES = 400_000
@@ -44,7 +46,17 @@ class GrammarProblem:
 GrammarChecker: TypeAlias = "Callable[[GrammarSpec], list[GrammarProblem]]"
 
 
-def grammar_of(entry: Entry | None, context: Context) -> GrammarSpec | None:
+@dataclass(frozen=True, slots=True)
+class GrammarScope:
+    """What reading a grammar needs where there is no step, and so no `Context`."""
+
+    source: Source
+    report: Report
+    subflows: Subflows
+    grammar_checker: GrammarChecker | None
+
+
+def grammar_of(entry: Entry | None, context: GrammarScope | Context) -> GrammarSpec | None:
     """Read `grammar:`, and the grammar's file; what is broken is reported."""
     if entry is None:
         return None
@@ -69,7 +81,9 @@ def grammar_of(entry: Entry | None, context: Context) -> GrammarSpec | None:
     return spec
 
 
-def _read(origin: Entry, options: MappingNode, context: Context) -> GrammarSpec | None:
+def _read(
+    origin: Entry, options: MappingNode, context: GrammarScope | Context
+) -> GrammarSpec | None:
     text = text_of(origin, context.report)
     if text is None:
         return None
@@ -92,7 +106,9 @@ def _read(origin: Entry, options: MappingNode, context: Context) -> GrammarSpec 
     return _with_text(spec, origin, text, context)
 
 
-def _with_text(spec: GrammarSpec, origin: Entry, text: str, context: Context) -> GrammarSpec | None:
+def _with_text(
+    spec: GrammarSpec, origin: Entry, text: str, context: GrammarScope | Context
+) -> GrammarSpec | None:
     kind = origin.key if origin.key in _ORIGINS else kind_of_grammar(text)
     match kind:
         case "text":
@@ -117,7 +133,9 @@ def kind_of_grammar(text: str) -> str:
     return "name" if text.startswith(SHIPPED) else ""
 
 
-def _from_file(spec: GrammarSpec, origin: Entry, path: str, context: Context) -> GrammarSpec | None:
+def _from_file(
+    spec: GrammarSpec, origin: Entry, path: str, context: GrammarScope | Context
+) -> GrammarSpec | None:
     report, place = context.report, place_of(origin, context.report)
     folder, root = context.subflows.folder, context.subflows.root
     if folder is None or root is None:
@@ -146,7 +164,7 @@ def _from_file(spec: GrammarSpec, origin: Entry, path: str, context: Context) ->
     return replace(spec, text=text, file=shown, folder=str(target.parent))
 
 
-def _boolean_of(entry: Entry | None, context: Context) -> bool | None:
+def _boolean_of(entry: Entry | None, context: GrammarScope | Context) -> bool | None:
     if entry is None:
         return None
     value = entry.value.value if isinstance(entry.value, ScalarNode) else None
@@ -157,7 +175,7 @@ def _boolean_of(entry: Entry | None, context: Context) -> bool | None:
     return None
 
 
-def _refuse_options(options: MappingNode, context: Context) -> None:
+def _refuse_options(options: MappingNode, context: GrammarScope | Context) -> None:
     for key in ("parser", "approximate", "start", "tree"):
         entry = options.entry(key)
         if entry is not None:
@@ -165,7 +183,9 @@ def _refuse_options(options: MappingNode, context: Context) -> None:
             context.report.error("WF107", message, entry.key_span, "remove it: no lark is involved")
 
 
-def _report(problem: GrammarProblem, spec: GrammarSpec, origin: Entry, context: Context) -> None:
+def _report(
+    problem: GrammarProblem, spec: GrammarSpec, origin: Entry, context: GrammarScope | Context
+) -> None:
     source, span = context.source, place_of(origin, context.report)
     place = problem.place
     notes: tuple[str, ...] = ()
@@ -182,7 +202,7 @@ def _report(problem: GrammarProblem, spec: GrammarSpec, origin: Entry, context: 
     context.report.diagnostics.append(found)
 
 
-def _span_of_inline(place: Location, origin: Entry, context: Context) -> Span:
+def _span_of_inline(place: Location, origin: Entry, context: GrammarScope | Context) -> Span:
     """Where a place of an inline grammar is in the workflow."""
     node, source = origin.value, context.source
     whole = place_of(origin, context.report)

@@ -45,7 +45,7 @@ def check_program(
         grammar_checker=checkers.grammar,
         enclosing={},
         types=types,
-        tools=parse_tools(root.entry("tools"), types, subflows, report),
+        tools=parse_tools(root.entry("tools"), types, subflows, report, checkers.grammar),
         defaults=parse_defaults(root.entry("defaults"), subflows.folder, report),
         subflows=subflows,
         parse_steps=parse_steps,

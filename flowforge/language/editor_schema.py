@@ -389,6 +389,11 @@ _DEFINITIONS: Schema = {
             ),
             "timeout": _ref("duration", "How long one call may take."),
             "concurrency": _integer(1, "How many calls run at a time."),
+            "grammars": {
+                "type": "object",
+                "additionalProperties": _FORMS["grammar"],
+                "description": "Lark grammars of arguments that are texts, by name.",
+            },
             "parameters": _ref("type", "What arguments it takes, by name."),
             "returns": _ref("type", "What it gives."),
         },

@@ -445,10 +445,10 @@ class ToolSpec:
     the arguments and whose outputs the result.
     description: what the model is told; "" for what the function, server or workflow says itself.
     max_result_chars: of a result that is told to a model; the rest is cut off.
-    parameters: JSON Schema of its arguments as an object; None when
-    the file does not say. timeout_s: of one call. concurrency: calls at one time in a run.
-    on_uncertain: what a resumed run does about a call with effect `write` that had begun, and of
-    which nobody knows whether it did its work.
+    parameters: JSON Schema of its arguments as an object; None when the file does not say.
+    grammars: of arguments that are texts. timeout_s: of one call. concurrency: calls at one time in
+    a run. on_uncertain: what a resumed run does about a call with effect `write` that had begun,
+    and of which nobody knows whether it did its work.
     """
 
     name: str
@@ -465,6 +465,7 @@ class ToolSpec:
     program: Program | None = None
     only: tuple[str, ...] = ()
     max_result_chars: int = 20_000
+    grammars: Mapping[str, GrammarSpec] = field(default_factory=dict["str", "GrammarSpec"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from flowforge.language.answer_grammars import GrammarScope, grammar_of
+from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.durations import duration_of
 from flowforge.language.fields import (
     check_keys,
@@ -23,8 +25,11 @@ from flowforge.language.types import ANY, type_of_schema
 from flowforge.language.yaml_nodes import ScalarNode, SequenceNode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowforge.language.answer_grammars import GrammarChecker
     from flowforge.language.named_types import NamedTypes
-    from flowforge.language.program import JsonValue, Program
+    from flowforge.language.program import GrammarSpec, JsonValue, Program
     from flowforge.language.scope import Report
     from flowforge.language.subflows import Subflows
     from flowforge.language.yaml_nodes import Entry, MappingNode
@@ -41,20 +46,26 @@ _KEYS = (
     "returns",
     "only",
     "max_result",
+    "grammars",
 )
 _MCP_KEYS = ("command", "url", "env", "token_env")
-_UNBUILT_KEYS = ("grammar",)
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _FORM = "write tools: { filings: { python: tools.filings:query, effect: read } }"
+_GRAMMARS_FORM = "write grammars: { ARGUMENT: 'file.lark' }"
 _MCP_FORM = "write mcp: { command: [python, server.py] } or mcp: { url: 'http://…' }"
 _MAX_CONCURRENCY = 10_000
 _MAX_RESULT_CHARS = 10_000_000
 
 
 def parse_tools(
-    entry: Entry | None, types: NamedTypes, subflows: Subflows, report: Report
+    entry: Entry | None,
+    types: NamedTypes,
+    subflows: Subflows,
+    report: Report,
+    grammar_checker: GrammarChecker | None = None,
 ) -> dict[str, ToolSpec]:
     """The declared tools; one that is broken takes and returns anything."""
+    scope = GrammarScope(report.source, report, subflows, grammar_checker)
     mapping = None if entry is None else mapping_of(entry, report, _FORM)
     tools: dict[str, ToolSpec] = {}
     for one in mapping.entries if mapping is not None else ():
@@ -65,33 +76,36 @@ def parse_tools(
             report.error("WF105", message, one.key_span, help)
         declaration = mapping_of(one, report, _FORM)
         if declaration is not None:
-            check_keys(declaration, _KEYS, _UNBUILT_KEYS, f"tool {one.key!r}", report)
-            tools[one.key] = _tool_of(one, declaration, types, subflows, report)
+            check_keys(declaration, _KEYS, (), f"tool {one.key!r}", report)
+            tools[one.key] = _tool_of(one, declaration, types, scope)
     return tools
 
 
 def _tool_of(
-    entry: Entry, declaration: MappingNode, types: NamedTypes, subflows: Subflows, report: Report
+    entry: Entry, declaration: MappingNode, types: NamedTypes, scope: GrammarScope
 ) -> ToolSpec:
+    report = scope.report
     returns = declaration.entry("returns")
     result = None if returns is None else schema_of_entry(returns, "WF118", types, report, None)
     server = _server_of(declaration.entry("mcp"), report)
     only, description = declaration.entry("only"), declaration.entry("description")
     most = integer_of(declaration.entry("max_result"), report, 1, _MAX_RESULT_CHARS)
+    parameters = _parameters_of(declaration.entry("parameters"), types, report)
     spec = ToolSpec(
         name=entry.key,
         function=_function_of(declaration.entry("python"), report),
         effect=_effect_of(declaration, report),
         on_uncertain=_on_uncertain_of(declaration, report),
-        parameters=_parameters_of(declaration.entry("parameters"), types, report),
+        parameters=parameters,
         result=ANY if result is None else type_of_schema(result),
         timeout_s=duration_of(declaration.entry("timeout"), report),
         concurrency=integer_of(declaration.entry("concurrency"), report, 1, _MAX_CONCURRENCY),
         location=report.source.location(entry.key_span.start),
         description=("" if description is None else text_of(description, report)) or "",
         server=server,
-        program=_program_of(declaration.entry("workflow"), subflows, report),
+        program=_program_of(declaration.entry("workflow"), scope.subflows, report),
         only=tuple(name for name, _ in texts_of(only, report, "tools")) if only else (),
+        grammars=_grammars_of(declaration.entry("grammars"), parameters, scope),
     )
     _check_source(entry, declaration, report)
     return spec if most is None else replace(spec, max_result_chars=most)
@@ -112,8 +126,8 @@ def _check_source(entry: Entry, declaration: MappingNode, report: Report) -> Non
         report.error("WF132", message, second.key_span, "declare two tools")
     foreign = {
         "python": ("only",),
-        "mcp": ("parameters", "returns"),
-        "workflow": ("only", "parameters", "returns", "concurrency", "timeout"),
+        "mcp": ("parameters", "returns", "grammars"),
+        "workflow": ("only", "parameters", "returns", "grammars", "concurrency", "timeout"),
     }[given[0]]
     for key in foreign:
         found = declaration.entry(key)
@@ -203,3 +217,25 @@ def _parameters_of(
         report.error("WF132", message, place_of(entry, report), help)
         return None
     return schema
+
+
+def _grammars_of(
+    entry: Entry | None, parameters: Mapping[str, JsonValue] | None, scope: GrammarScope
+) -> dict[str, GrammarSpec]:
+    """The grammars of arguments, by name."""
+    mapping = None if entry is None else mapping_of(entry, scope.report, _GRAMMARS_FORM)
+    properties = None if parameters is None else parameters.get("properties")
+    found: dict[str, GrammarSpec] = {}
+    for one in mapping.entries if mapping is not None else ():
+        if isinstance(properties, dict) and one.key not in properties:
+            help = did_you_mean(one.key, properties, f"'parameters' has {', '.join(properties)}")
+            message = f"there is no argument {one.key[:60]!r}"
+            scope.report.error("WF132", message, one.key_span, help)
+            continue
+        spec = grammar_of(one, scope)
+        if spec is not None and spec.dialect != "lark":
+            message = "an argument's grammar is one of lark's"
+            scope.report.error("WF132", message, one.key_span, "remove 'dialect'")
+        elif spec is not None:
+            found[one.key] = spec
+    return found

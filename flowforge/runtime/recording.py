@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flowforge.backends.protocol import GenerateRequest, Sampling
-    from flowforge.grammars.tool_formats import ToolCall
+    from flowforge.grammars.tool_formats import ToolCall, ToolDefinition
     from flowforge.journal.records import Entry, WorkKind, WorkRow
     from flowforge.journal.writer import JournalWriter
     from flowforge.language.program import JsonValue
@@ -266,12 +266,19 @@ def offer_from_json(told: dict[str, Any] | None) -> ToolOffer | None:
     """The tools of a request again."""
     if told is None:
         return None
-    from flowforge.grammars.tool_formats import NamedTool, ToolDefinition
+    from flowforge.grammars.tool_formats import NamedTool
 
     choice: Any = told["choice"]
-    tools = tuple(ToolDefinition(**tool) for tool in told["tools"])
+    tools = tuple(_definition(tool) for tool in told["tools"])
     chosen: Any = NamedTool(**choice) if isinstance(choice, dict) else choice
     return ToolOffer(tools, chosen, told["max_calls"])
+
+
+def _definition(told: dict[str, Any]) -> ToolDefinition:
+    from flowforge.grammars.tool_formats import ArgumentGrammar, ToolDefinition
+
+    grammars = {name: ArgumentGrammar(**one) for name, one in told.get("grammars", {}).items()}
+    return ToolDefinition(told["name"], told["description"], told["parameters"], grammars)
 
 
 def error_as_json(error: FlowForgeError) -> JsonValue:

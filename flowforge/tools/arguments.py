@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
+from flowforge.tools.argument_grammars import MisplacedGrammarError, grammars_of_hints
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -28,7 +30,10 @@ class UnfitArgumentsError(Exception):
 
 
 class Arguments:
-    """The parameters of one function. A parameter without a type hint takes any value."""
+    """The parameters of one function. A parameter without a type hint takes any value.
+
+    grammars: of those that are texts of one, by name.
+    """
 
     def __init__(self, function: Callable[..., object]) -> None:
         """Raises UnusableParametersError for parameters without names or with unknown types."""
@@ -46,6 +51,10 @@ class Arguments:
         self.required = tuple(
             name for name, one in parameters.items() if one.default is inspect.Parameter.empty
         )
+        try:
+            self.grammars = grammars_of_hints(hints)
+        except MisplacedGrammarError as error:
+            raise UnusableParametersError(str(error)) from error
         fields = [
             (name, hints.get(name, Any), field(default=MISSING if name in self.required else None))
             for name in self.names

@@ -27,7 +27,10 @@ def definition_of_function(spec: ToolSpec, tool: FunctionTool) -> ToolDefinition
     summary, of_arguments = read_docstring(tool.doc)
     parameters = dict(spec.parameters) if spec.parameters is not None else tool.json_schema()
     return ToolDefinition(
-        spec.name, spec.description or summary, described(parameters, of_arguments)
+        spec.name,
+        spec.description or summary,
+        described(parameters, of_arguments),
+        tool.grammars,
     )
 
 

@@ -11,16 +11,19 @@ import anyio
 import anyio.to_thread
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from flowforge.errors import FlowForgeError, ToolError
+from flowforge.errors import FlowForgeError, ToolError, WorkflowError
 from flowforge.language.inputs import problem_with_value
 from flowforge.language.json_values import problem_with_json
+from flowforge.tools.argument_grammars import grammar_of_spec, resolve_grammar
 from flowforge.tools.arguments import Arguments, UnfitArgumentsError, UnusableParametersError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from flowforge.grammars.tool_formats import ArgumentGrammar
     from flowforge.language.program import JsonValue, ToolSpec
 
+_UNFIT_TEXT = ("WF433", "WF434")
 _MAX_THREADS = 40
 """Calls of one blocking tool at one time where the file sets no `concurrency`."""
 
@@ -29,7 +32,10 @@ class FunctionTool:
     """One tool of a run. A blocking function runs in worker threads, an async one on the loop."""
 
     def __init__(self, spec: ToolSpec, function: Callable[..., object]) -> None:
-        """Raises ToolError TL102 when the function cannot be called with arguments by name."""
+        """Raises ToolError TL102 when the function cannot be called with arguments by name.
+
+        WorkflowError WF430 for a grammar of an argument that cannot be read.
+        """
         self.spec = spec
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function)
@@ -44,6 +50,7 @@ class FunctionTool:
                 location=spec.location,
                 help="give each parameter a name and a type hint that its module can resolve",
             ) from error
+        self.grammars: dict[str, ArgumentGrammar] = self._read_grammars()
 
     def __repr__(self) -> str:
         return f"FunctionTool({self.spec.name!r}, {self.spec.function!r})"
@@ -68,6 +75,7 @@ class FunctionTool:
         function as it is.
         """
         values = self._read(arguments, path)
+        await self._judge_texts(values, path)
         async with self._limit():
             result = await self._run_in_time(values, path)
         try:
@@ -90,6 +98,34 @@ class FunctionTool:
             if problem is not None:
                 raise self._error("TL103", path, f"got arguments that do not fit: {problem}")
         return values
+
+    def _read_grammars(self) -> dict[str, ArgumentGrammar]:
+        hinted = self._arguments.grammars.items()
+        found = {name: resolve_grammar(one, self._function) for name, one in hinted}
+        for name, spec in self.spec.grammars.items():
+            if name not in self._arguments.names:
+                known = ", ".join(self._arguments.names) or "none"
+                raise ToolError(
+                    "TL102",
+                    f"function {self.spec.function!r} has no argument {name!r} for a grammar",
+                    location=self.spec.location,
+                    help=f"its arguments: {known}",
+                )
+            found[name] = grammar_of_spec(spec)
+        return found
+
+    async def _judge_texts(self, values: Mapping[str, object], path: str) -> None:
+        """Have lark judge the arguments with a grammar; the model may have been held to less."""
+        for name, grammar in self.grammars.items():
+            text = values.get(name)
+            if isinstance(text, str):
+                try:
+                    await anyio.to_thread.run_sync(grammar.judge, text)
+                except WorkflowError as error:
+                    if error.code not in _UNFIT_TEXT:
+                        raise
+                    reason = f"got arguments that do not fit: {name}: {error.message}"
+                    raise self._error("TL103", path, reason) from error
 
     async def _run_in_time(self, values: Mapping[str, object], path: str) -> object:
         timeout_s = self.spec.timeout_s

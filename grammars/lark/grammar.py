@@ -12,9 +12,10 @@ from flowforge.grammars.compilation import (
     byte_tokenizer,
     compile_mask_grammar,
 )
+from flowforge.grammars.lark.character_set import character_set
 from flowforge.grammars.lark.interruption import Interrupted, run_for
 from flowforge.grammars.lark.source import LarkSource, LoadedGrammar, Parser, load_grammar
-from flowforge.grammars.lark.translation import translate
+from flowforge.grammars.lark.translation import translate, translate_inner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +68,15 @@ class LarkGrammar:
             return build_matcher(byte_tokenizer(), lark_text(mask_grammar))
         except GrammarRefused as error:
             raise self._refused(error) from error
+
+    def mask_without(self, chars: str) -> str:
+        """The mask grammar of the texts without these characters, to stand inside another.
+
+        Raises WorkflowError WF431 where every text has one of them.
+        """
+        excluded = character_set((ord(char), ord(char)) for char in chars)
+        is_approximate = not self.translation.is_exact
+        return translate_inner(self.loaded, excluded, approximate=is_approximate)
 
     def parse(self, text: str, *, seconds: float = MAX_PARSE_S) -> Tree[Token]:
         """Parse a finished text with lark.

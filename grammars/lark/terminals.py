@@ -18,6 +18,7 @@ from flowforge.grammars.lark.regex_program import TooLarge
 from flowforge.grammars.lark.regex_tree import (
     EMPTY,
     Branch,
+    Chars,
     Look,
     Repeat,
     Sequence,
@@ -138,6 +139,29 @@ def _decided(found: Dfa, following: Callable[[], CharacterSet]) -> tuple[Dfa, st
         else:
             marker = pending.marker
     return Dfa(found.moves, frozenset(accepting)), marker
+
+
+def without_chars(regex: Regex, chars: CharacterSet) -> Regex | None:
+    """A regex for what another matches and has none of some characters; None for nothing."""
+    match regex:
+        case Chars(mine):
+            left = mine - chars
+            return Chars(left) if left else None
+        case Sequence(parts):
+            kept = [without_chars(part, chars) for part in parts]
+            rest = tuple(part for part in kept if part is not None)
+            return Sequence(rest) if len(rest) == len(parts) else None
+        case Branch(parts):
+            kept = [without_chars(part, chars) for part in parts]
+            rest = tuple(part for part in kept if part is not None)
+            return Branch(rest) if rest else None
+        case Repeat(part, least):
+            inner = without_chars(part, chars)
+            if inner is None:
+                return None if least else EMPTY
+            return replace(regex, part=inner)
+        case Look():
+            return regex
 
 
 def without_prefix(regex: Regex, prefix: Regex) -> Regex | None:

@@ -18,6 +18,7 @@ from flowforge.grammars.lark.terminals import (
     leaves_some,
     read_regex,
     translate_terminal,
+    without_chars,
     without_prefix,
 )
 
@@ -93,6 +94,18 @@ def translate(grammar: LoadedGrammar, *, approximate: bool = False) -> Translati
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise WorkflowError("WF432", first.message + more, location=first.location, help=first.help)
     return translated.write()
+
+
+def translate_inner(
+    grammar: LoadedGrammar, excluded: CharacterSet, *, approximate: bool = False
+) -> str:
+    """The mask grammar of the texts without some characters, to stand inside another grammar.
+
+    Raises WorkflowError like `translate`; WF431 also where every text has such a character.
+    """
+    translated = _Translator(grammar, approximate=approximate)
+    translated.exclude(excluded)
+    return translated.write(is_inner=True).mask_grammar
 
 
 def find_problems(grammar: LoadedGrammar, *, approximate: bool = False) -> list[GrammarProblem]:
@@ -222,7 +235,8 @@ class _Translator:
             # What is lost only after some texts is lost always, as the mask cannot tell such texts
             # apart: unless nothing would be left, which is not what the author means.
             for accepted in (rivals.sometimes, rivals.always):
-                losses = order.losses(name, {*accepted, *self._ignored})
+                known = {one for one in accepted if one in self._definitions}
+                losses = order.losses(name, {*known, *self._ignored})
                 losses = self._relevant(name, losses)
                 if losses != Losses() and self._leaves_some(name, losses):
                     found[place] = losses
@@ -250,11 +264,44 @@ class _Translator:
             kept = ()
         return Losses(losses.whole, kept)
 
-    def write(self) -> Translation:
-        """The translation of a grammar without errors."""
+    def exclude(self, chars: CharacterSet) -> None:
+        """Leave out the texts that have one of these characters."""
+        left = {
+            name: replace(one, regex=without_chars(one.regex, chars))
+            for name, one in self._terminals.items()
+            if one.regex is not None
+        }
+        self._terminals = {name: one for name, one in left.items() if one.regex is not None}
+        kept = [
+            rule
+            for rule in self._grammar.lark.rules
+            if all(not one.is_term or one.name in self._terminals for one in rule.expansion)
+        ]
+        self._rules = Rules.of(kept, self._grammar.start)
+        if not self._rules.can_end:
+            raise WorkflowError(
+                "WF431",
+                f"no text matches the rule {self._grammar.start!r} without a character that cannot "
+                "be written where it stands",
+                location=self._grammar.places.of_rule(self._grammar.start),
+            )
+        used = {*self._rules.terminals, *self._ignored}
+        self._terminals = {name: one for name, one in self._terminals.items() if name in used}
+        self._ignored = [name for name in self._ignored if name in self._terminals]
+        # What a text is lost to that has none of the characters has none of them either.
+        self._definitions = {name: self._definitions[name] for name in self._terminals}
+        self._left = {}
+        self._losses = self._find_losses()
+
+    def write(self, *, is_inner: bool = False) -> Translation:
+        """The translation of a grammar without errors.
+
+        is_inner: whether it stands inside another grammar, where the mask skips nothing before the
+        first terminal.
+        """
         names = _Names(self._rules.alternatives, self._terminals)
         variants: dict[tuple[str, Losses], str] = {}
-        lines = [_HEAD, *self._write_start(names)]
+        lines = [*self._write_start(names, is_inner=is_inner)]
         for name, alternatives in self._rules.alternatives.items():
             bodies = " | ".join(
                 self._write_alternative(name, symbols, names, variants)
@@ -296,13 +343,15 @@ class _Translator:
                 written.append(variants.setdefault((symbol, losses), variant))
         return " ".join(written) or '""'
 
-    def _write_start(self, names: _Names) -> Iterator[str]:
+    def _write_start(self, names: _Names, *, is_inner: bool) -> Iterator[str]:
         begin = names[self._rules.start]
+        if not is_inner:
+            yield _HEAD
         if not self._ignored:
             yield f"start: {begin}"
             return
         # The mask skips ignored text before a terminal; lark skips it behind the last one, too.
-        yield f"start: {begin} rest"
+        yield f"start: rest {begin} rest" if is_inner else f"start: {begin} rest"
         skips = " | ".join(f"rest {names[name]}" for name in self._ignored)
         yield f'rest: "" | {skips}'
 

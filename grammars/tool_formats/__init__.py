@@ -1,5 +1,6 @@
 """How model families write tool calls: one description each, read by grammar and parser alike."""
 
+from flowforge.grammars.tool_formats.argument_grammars import ArgumentGrammar
 from flowforge.grammars.tool_formats.call_parser import (
     CallDone,
     CallParser,
@@ -30,6 +31,7 @@ __all__ = [
     "GENERIC",
     "NO_MORE_CALLS",
     "TOOL_FORMATS",
+    "ArgumentGrammar",
     "CallDone",
     "CallParser",
     "CallStarted",

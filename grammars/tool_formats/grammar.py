@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
+from flowforge.grammars.tool_formats.argument_grammars import text_before, text_in_literal
 from flowforge.grammars.tool_formats.description import (
     Arguments,
     CallId,
@@ -207,15 +208,31 @@ class _Writer:
     def _literal(self, tool: ToolDefinition, name: str, syntax: LiteralSyntax) -> str:
         key = json.dumps(name, ensure_ascii=False) if syntax.quotes_argument_names else name
         rules = ValueRules(self._lark, syntax, tool.parameters)
-        value = self._held(tool, name, lambda schema: rules.value(schema), rules.any_value)
+        grammar = tool.grammars.get(name)
+        if grammar is None:
+            value = self._held(tool, name, rules.value, rules.any_value)
+        else:
+            value = self._held(
+                tool,
+                name,
+                lambda _: text_in_literal(self._lark, grammar, syntax),
+                lambda: rules.value({"type": "string"}),
+            )
         return f"{quoted(key)} {quoted(syntax.pair_separator)} {value}"
 
     def _tagged(self, tool: ToolDefinition, name: str, syntax: TaggedSyntax) -> str:
         schema = properties_of(tool)[name]
         text = text_argument(schema, tool.parameters)
         rules = ValueRules(self._lark, _JSON, tool.parameters)
-        ending = syntax.after_value
-        if text is None:
+        ending, grammar = syntax.after_value, tool.grammars.get(name)
+        if grammar is not None:
+            value = self._held(
+                tool,
+                name,
+                lambda _: text_before(self._lark, grammar, ending),
+                lambda: self._lark.until(ending),
+            )
+        elif text is None:
             json_value = self._held(tool, name, rules.value, rules.any_value)
             value = f"{json_value} {self._lark.exactly(ending)}"
         else:

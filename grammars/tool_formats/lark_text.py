@@ -96,6 +96,10 @@ class LarkText:
             schema = {} if schema is True else {"not": {}}
         return self._named("json", f"%json {json.dumps({**schema, 'x-guidance': _JSON_OPTIONS})}")
 
+    def nested(self, grammar: str) -> str:
+        """An expression for the texts of a whole grammar, with what it ignores."""
+        return self._named("nested", f"%lark {{\n{grammar}}}")
+
     def _piece(self, piece: str) -> str:
         return f"<[{self._control_ids[piece]}]>" if self.is_control(piece) else quoted(piece)
 

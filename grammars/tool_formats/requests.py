@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowforge.grammars.schema_dialect import JsonValue
+    from flowforge.grammars.tool_formats.argument_grammars import ArgumentGrammar
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as the model knows it. parameters: JSON Schema of the arguments as one object."""
+    """A tool as the model knows it.
+
+    parameters: JSON Schema of the arguments as one object. grammars: of arguments that are texts,
+    by name; beside the schema, which cannot say it.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, JsonValue]
+    grammars: Mapping[str, ArgumentGrammar] = field(default_factory=dict["str", "ArgumentGrammar"])
 
 
 @dataclass(frozen=True, slots=True)
