@@ -40,12 +40,13 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
     from opentelemetry.util.types import AttributeValue
 
-    from flowforge.runtime.events import Event
+    from flowforge.runtime.events import Event, Fact
 
-_CUTS = re.compile(r"[/\[.#]")
+_CUTS = re.compile(r"[/\[.]")
 """Where a path may be cut so that what remains names what it lies in."""
 
 _OPERATION = "gen_ai.operation.name"
+_CHAT: Mapping[str, AttributeValue] = {_OPERATION: "chat", "gen_ai.provider.name": "flowforge"}
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ class RunSpans:
         self._first = first
         self._epoch_ns: int | None = None
         self._workflow = ""
-        self._verbs: dict[str, str] = {}
+        self._unended: dict[str, StepStarted | ToolCalled] = {}
         self._run: Span | None = None
         self._open: dict[str, _Open] = {}
 
@@ -88,25 +89,42 @@ class RunSpans:
         if isinstance(event.fact, RunStarted):
             self._workflow = event.fact.workflow
         if event.seq < self._first:
-            if isinstance(event.fact, StepStarted):
-                self._verbs[event.fact.path] = event.fact.verb
+            self._take_old(event.fact)
             return
         if self._epoch_ns is None:
             self._epoch_ns = self._clock_ns() - round(event.time_s * 1e9)
-        self._take_new(event, self._epoch_ns + round(event.time_s * 1e9))
+        at_ns = self._epoch_ns + round(event.time_s * 1e9)
+        if self._run is None:
+            self._run = self._begin_run(at_ns)
+            for fact in self._unended.values():
+                self._take_new(fact, self._run, at_ns)
+        self._take_new(event.fact, self._run, at_ns)
 
     def close(self) -> None:
         """End what is open, as when the stream broke off."""
         if self._run is not None:
             self._end_run(self._clock_ns(), Status(StatusCode.ERROR, "the run broke off"))
 
-    def _take_new(self, event: Event, at_ns: int) -> None:
-        run = self._run or self._begin_run(at_ns)
-        match event.fact:
-            case RunResumed(num_kept, interrupted):
+    def _take_old(self, fact: Fact) -> None:
+        """What an earlier process began and did not end goes on in spans of this one."""
+        match fact:
+            case StepStarted(path) | ToolCalled(path):
+                self._unended.setdefault(path, fact)
+            case (
+                StepFinished(path)
+                | StepFailed(path)
+                | StepRetried(path)
+                | StepCancelled(path)
+                | ToolReturned(path)
+            ):
+                self._unended.pop(path, None)
+            case _:
+                pass
+
+    def _take_new(self, fact: Fact, run: Span, at_ns: int) -> None:
+        match fact:
+            case RunResumed(num_kept):
                 run.set_attribute("flowforge.run.num_kept", num_kept)
-                for path in interrupted:
-                    self._begin_again(path, at_ns)
             case StepStarted(path, verb, continues):
                 self._begin_step(path, verb, continues, at_ns)
             case ToolCalled(path, tool):
@@ -121,7 +139,7 @@ class RunSpans:
             case StepCaught(path, code):
                 self._span(path).add_event("caught", {"error.type": code}, at_ns)
             case StepFinished(path):
-                self._end(path, at_ns, _cost(event.fact))
+                self._end(path, at_ns, _cost(fact))
             case StepFailed(path, code, message) | StepRetried(path, code, message):
                 self._end(path, at_ns, {"error.type": code}, Status(StatusCode.ERROR, message))
             case StepCancelled(path):
@@ -147,15 +165,7 @@ class RunSpans:
         if self._run_id is not None:
             attributes["flowforge.run.id"] = self._run_id
         name = f"invoke_workflow {self._workflow}"
-        self._run = self._tracer.start_span(name, None, SpanKind.INTERNAL, attributes, (), at_ns)
-        return self._run
-
-    def _begin_again(self, path: str, at_ns: int) -> None:
-        """A work that an earlier process had begun, and the steps around it."""
-        cuts = [*(found.start() for found in _CUTS.finditer(path)), len(path)]
-        for around in (path[:cut] for cut in cuts):
-            if around in self._verbs and around not in self._open:
-                self._begin_step(around, self._verbs[around], None, at_ns)
+        return self._tracer.start_span(name, None, SpanKind.INTERNAL, attributes, (), at_ns)
 
     def _begin_step(self, path: str, verb: str, continues: str | None, at_ns: int) -> None:
         known = self._open.get(path)
@@ -164,7 +174,7 @@ class RunSpans:
         above = self._open.get(path[: path.rfind("[")]) if path.endswith("]") else None
         if above is not None and above.verb == "gen":
             above.has_samples = True
-            span = self._start(path, "chat", {_OPERATION: "chat"}, above.span, at_ns)
+            span = self._start(path, "chat", _CHAT, above.span, at_ns)
             self._open[path] = _Open(span, verb, at_ns, is_generation=True)
             return
         attributes: dict[str, AttributeValue] = {"flowforge.step.verb": verb}
@@ -200,7 +210,7 @@ class RunSpans:
         is_generation = ended.is_generation
         of_generation = {key: one for key, one in (told or {}).items() if key.startswith("gen_ai.")}
         if ended.verb == "gen" and not is_generation and not ended.has_samples:
-            leaf = self._start(path, "chat", {_OPERATION: "chat"}, ended.span, ended.started_ns)
+            leaf = self._start(path, "chat", _CHAT, ended.span, ended.started_ns)
             _finish(leaf, at_ns, told or {}, status)
         own = {key: one for key, one in (told or {}).items() if key not in of_generation}
         _finish(ended.span, at_ns, (told or {}) if is_generation else own, status)
@@ -217,14 +227,11 @@ class RunSpans:
         return self._parent(path) if found is None else found.span
 
     def _parent(self, path: str) -> Span:
-        """The innermost open span around a path; a later try is also known without its number."""
+        """The innermost open span around a path."""
         for cut in reversed([found.start() for found in _CUTS.finditer(path)]):
             around = path[:cut]
             if around in self._open:
                 return self._open[around].span
-            tries = [one for one in self._open if one.startswith(f"{around}#")]
-            if tries and "/" not in tries[-1][len(around) :]:
-                return self._open[tries[-1]].span
         assert self._run is not None
         return self._run
 

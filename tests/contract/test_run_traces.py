@@ -147,6 +147,20 @@ async def test_a_failed_try_is_a_span_with_its_code_and_the_next_is_another() ->
     assert StatusCode.ERROR is failed.status.status_code
 
 
+async def test_branches_of_a_later_try_lie_in_that_try() -> None:
+    tried = ScriptedAnswer(error=EngineError("EN203", "lost"))
+
+    spans = await spans_of(
+        "flowforge: 1\nname: t\nsteps:\n  each:\n    for: one in [1]\n"
+        "    retry: { attempts: 2, backoff: 1ms }\n    do: { a: { user: hi, gen: } }\n",
+        ScriptBackend({"each[0]/a": [tried, "yes"]}),
+    )
+
+    found = {name: parent for name, parent in parents(spans) if name.endswith("/a")}
+    expected = {"step each[0]/a": "step each", "step each#2[0]/a": "step each#2"}
+    assert expected == {name: found[name] for name in found if name.startswith("step")}
+
+
 async def test_a_failed_run_says_which_step_failed() -> None:
     spans = await spans_of(RETRIED, ScriptBackend({"a": [broken(), broken()]}))
 

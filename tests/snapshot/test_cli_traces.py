@@ -43,6 +43,29 @@ def test_spans_go_to_stderr_where_the_variables_say_console(
     assert "flowforge" == spans[0]["resource"]["attributes"]["service.name"]
 
 
+def test_a_resumed_run_is_a_trace_of_what_it_did_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    file, script, journal = tmp_path / "w.yaml", tmp_path / "s.json", tmp_path / "runs.db"
+    steps = "steps:\n  a: { user: hi, gen: }\n  b: { user: '${ a }', gen: }\n"
+    file.write_text(f"flowforge: 1\nname: t\n{steps}outputs: {{ b: '${{ b }}' }}\n")
+    script.write_text(json.dumps({"a": "a text"}))
+    kept = ["--journal", str(journal), "-q"]
+
+    failed = CliRunner().invoke(app, ["run", str(file), "--backend", f"script:{script}", *kept])
+    script.write_text(json.dumps({"*": "more"}))
+    resumed = CliRunner().invoke(app, ["resume", *kept])
+
+    assert (True, 0) == (failed.exit_code != 0, resumed.exit_code)
+    first, second = spans_in(failed.stderr), spans_in(resumed.stderr)
+    assert {"step a", "step b"} < {one["name"] for one in first}
+    assert "ERROR" == first[-1]["status"]["status_code"]
+    assert {"step b", "chat", "invoke_workflow t"} == {one["name"] for one in second}
+    ids = {one[-1]["attributes"]["flowforge.run.id"] for one in (first, second)}
+    assert 1 == len(ids)
+
+
 def test_no_variable_and_no_flag_is_no_trace(tmp_path: Path) -> None:
     assert (0, "") == (run(tmp_path).exit_code, run(tmp_path).stderr)
 
