@@ -168,24 +168,14 @@ def kv_lines(view: RunView, width: int, *, is_ascii: bool) -> list[Line]:
         peak, total = accounting.pages_peak, accounting.pages_total
         lines.append(page_bar(peak, 0, total, width, is_ascii))
         lines.append(plain_line(f"pages at peak {peak:,} of {total:,}"))
-    prefilled, reused = prompt_tokens(view)
+    prefilled, reused = view.prompt_tokens
     asked = prefilled + reused
     hit = f"{reused / asked:.0%}" if asked else "none yet"
-    num_forks = sum(step.continues is not None for step in view.picture.steps.values())
     lines += [
         plain_line(f"prompt tokens: {prefilled:,} computed, {reused:,} reused (hit rate {hit})"),
-        plain_line(f"forks {num_forks}   K shows who shares what"),
+        plain_line(f"forks {view.num_forks}   K shows who shares what"),
     ]
     return lines
-
-
-def prompt_tokens(view: RunView) -> tuple[int, int]:
-    """Prompt tokens computed and reused by the generations that have ended."""
-    accounting = view.picture.accounting
-    if accounting is not None:
-        return accounting.prefilled_tokens, accounting.reused_tokens
-    usages = [step.usage for step in view.picture.steps.values() if step.usage is not None]
-    return sum(one.prefilled_tokens for one in usages), sum(one.reused_tokens for one in usages)
 
 
 def page_bar(held: int, cached: int, total: int, width: int, is_ascii: bool) -> Line:

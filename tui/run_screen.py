@@ -178,6 +178,9 @@ class RunScreen(Looking, Acting, Screen[None]):
             self._call_for_answers()
         if batch.has_more and not self._is_behind:
             self.call_later(self._frame)
+        if self._is_behind and not batch.has_more:
+            # What was shown of the backlog is not what is of interest at its end.
+            self._slots, self._tree_drawn_s = StreamSlots(), 0.0
         self._is_behind = batch.has_more
         return batch.has_more
 

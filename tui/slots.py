@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowforge.view.step_tree import last_tries
-
 if TYPE_CHECKING:
     from flowforge.view.run_view import RunView
 
@@ -28,12 +26,7 @@ class StreamSlots:
 
     def paths(self, view: RunView, num_panes: int, chosen: str) -> list[str]:
         """The steps of the panes from left to right, at most `num_panes`."""
-        writers = [
-            step
-            for step in last_tries(view.picture)
-            if step.verb == "gen" or step.path in view.texts
-        ]
-        known = {step.path: step for step in writers}
+        known = view.writers
         is_looked_at = self._chosen == chosen and self._chosen in view.picture.steps
         first = [self._chosen] if is_looked_at else []
         names = [*known]

@@ -21,6 +21,7 @@ from flowforge.runtime.events import (
 from flowforge.runtime.picture import RunPicture
 from flowforge.view.event_lines import event_line, weight_of
 from flowforge.view.series import CountSeries, Samples
+from flowforge.view.step_tree import last_tries
 from flowforge.view.stream_text import StreamText
 from flowforge.view.texts import value_text
 
@@ -73,7 +74,9 @@ class RunView:
         self.time_s: float = 0.0
         self.num_tokens: int = 0
         self.revision: int = 0
+        self._thinking: set[str] = set()
         self._changed_steps = 0
+        self._summed: _Sum | None = None
 
     # -- taking in ----------------------------------------------------------------------------
 
@@ -102,6 +105,7 @@ class RunView:
             case StepStarted(path):
                 # A try that was cut begins again, or goes on with what it had written.
                 self.texts.pop(path, None)
+                self._thinking.discard(path)
             case StepFinished():
                 self._measure(fact)
             case _:
@@ -120,6 +124,12 @@ class RunView:
             text = self.texts[fact.path] = StreamText()
             self._changed_steps += 1
             self.picture.step_at(fact.path, time_s)
+        if fact.is_thought:
+            self._thinking.add(fact.path)
+        elif fact.text and fact.path in self._thinking:
+            # Thoughts and answer, apart.
+            self._thinking.discard(fact.path)
+            text.append("\n\n", 0, time_s)
         text.append(fact.text, fact.num_tokens, time_s)
         self.num_tokens += fact.num_tokens
         self.tokens.add(time_s, fact.num_tokens)
@@ -157,17 +167,42 @@ class RunView:
     @property
     def questions(self) -> list[StepPicture]:
         """The steps that wait for a person, the longest waiting first."""
-        return [step for step in self.picture.steps.values() if step.status == "asking"]
+        return self._sum.questions
 
     @property
     def failures(self) -> list[StepPicture]:
         """The tries that failed, in the order of their starts."""
-        return [step for step in self.picture.steps.values() if step.status == "failed"]
+        return self._sum.failures
 
     @property
     def num_ended(self) -> int:
         """How many of the steps that are known have ended."""
-        return sum(step.ended_s is not None for step in self.picture.steps.values())
+        return self._sum.num_ended
+
+    @property
+    def num_forks(self) -> int:
+        """How many steps continue a conversation of another one."""
+        return self._sum.num_forks
+
+    @property
+    def writers(self) -> dict[str, StepPicture]:
+        """The steps in which a model writes, in the order of their starts, each by its last try."""
+        return self._sum.writers
+
+    @property
+    def prompt_tokens(self) -> tuple[int, int]:
+        """Prompt tokens computed and reused: of the run, or of what has ended so far."""
+        accounting = self.picture.accounting
+        if accounting is not None:
+            return accounting.prefilled_tokens, accounting.reused_tokens
+        return self._sum.prompt_tokens
+
+    @property
+    def _sum(self) -> _Sum:
+        # Asked for many times a frame, and as long as the run has steps: made once a change.
+        if self._summed is None or self._summed.revision != self._changed_steps:
+            self._summed = _sum_of(self)
+        return self._summed
 
     def text_of(self, path: str) -> str:
         """What a step has written, or its value once it has one and nothing was seen of it."""
@@ -201,3 +236,38 @@ class RunView:
             return 0.0
         counts = self.tokens.last(window_s, self.time_s)
         return sum(counts) / window_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """What is known of all steps together at one revision."""
+
+    revision: int
+    questions: list[StepPicture]
+    failures: list[StepPicture]
+    writers: dict[str, StepPicture]
+    num_ended: int
+    num_forks: int
+    prompt_tokens: tuple[int, int]
+
+
+def _sum_of(view: RunView) -> _Sum:
+    steps = [*view.picture.steps.values()]
+    usages = [step.usage for step in steps if step.usage is not None]
+    writers = {
+        step.path: step
+        for step in last_tries(view.picture)
+        if step.verb == "gen" or step.path in view.texts
+    }
+    return _Sum(
+        revision=view.steps_revision,
+        questions=[step for step in steps if step.status == "asking"],
+        failures=[step for step in steps if step.status == "failed"],
+        writers=writers,
+        num_ended=sum(step.ended_s is not None for step in steps),
+        num_forks=sum(step.continues is not None for step in steps),
+        prompt_tokens=(
+            sum(one.prefilled_tokens for one in usages),
+            sum(one.reused_tokens for one in usages),
+        ),
+    )

@@ -258,7 +258,7 @@ async def test_steps_of_one_state_are_left_and_what_is_folded_opens() -> None:
         assert "failed" in shown
         assert ["explore", "explore[1]/draft"] == [line.key for line in tree.lines]
         await viewer.press(pilot, "backslash", "backslash", "backslash")
-        await viewer.press(pilot, "down", "o")
+        await viewer.press(pilot, "home", "down", "o")
         assert ["angles", "explore"] == [line.key for line in tree.lines]
 
 
