@@ -34,11 +34,12 @@ async def open_backend(
     progress: DownloadProgress,
     config: EngineConfig | None = None,
     today: date | None = None,
+    tool_format: str | None = None,
 ) -> AsyncGenerator[Backend]:
     """The backend of `--backend` and `--model`.
 
-    today: what chat templates that print a date print; None is this day. Raises WorkflowError
-    WF524, WF525, EngineError.
+    today: what chat templates that print a date print; None is this day. tool_format: see
+    `open_engine_backend`. Raises WorkflowError WF524, WF525, EngineError.
     """
     if spec.startswith(_SCRIPT):
         from flowforge.backends.script import ScriptBackend
@@ -47,7 +48,10 @@ async def open_backend(
     elif spec == "engine":
         from flowforge.backends.engines import open_engines
 
-        async with open_engines(model, progress=progress, config=config, today=today) as backend:
+        opened = open_engines(
+            model, progress=progress, config=config, today=today, tool_format=tool_format
+        )
+        async with opened as backend:
             # The bar must be gone before the live view takes the same lines.
             progress.close()
             yield backend

@@ -56,7 +56,9 @@ def begun_run(launch: Launch, options: SessionOptions, created_at: float) -> Run
         launch.inputs,
         launch.seed,
         launch.definitions,
-        kept_options(options.backend, options.model, options.answers, options.engine),
+        kept_options(
+            options.backend, options.model, options.answers, options.engine, options.tool_format
+        ),
         created_at,
     )
 
@@ -66,6 +68,7 @@ def kept_options(
     model: str | None,
     answers: Mapping[str, str],
     engine: EngineConfig | None = None,
+    tool_format: str | None = None,
 ) -> dict[str, JsonValue]:
     """What a run must be gone on with."""
     return {
@@ -74,6 +77,7 @@ def kept_options(
         "answers": dict(answers),
         "engine": None if engine is None else asdict(engine),
         "today": date.today().isoformat(),
+        "tool_format": tool_format,
     }
 
 
@@ -91,6 +95,7 @@ def options_of(row: RunRow, **changed: Any) -> SessionOptions:
         answers=answers,
         engine=None if engine is None else EngineConfig(**engine),
         today=date.fromisoformat(kept["today"]),
+        tool_format=kept.get("tool_format"),
         **changed,
     )
 

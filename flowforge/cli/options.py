@@ -17,6 +17,13 @@ Command = TypeVar("Command", bound="Callable[..., object]")
 Display = Literal["auto", "live", "tui", "plain", "log", "json", "none"]
 """How a run is shown while it goes on; see `flowforge run --help`."""
 
+TOOL_FORMAT_NAMES = (
+    *("deepseek-r1", "deepseek-v3.1", "function-gemma", "gemma4", "generic", "glm", "gpt-oss"),
+    *("granite3", "hermes", "json-list", "kimi-k2", "llama3-json", "mistral", "mistral-args"),
+    *("phi4", "pythonic", "qwen3-coder"),
+)
+"""Of the formats in `flowforge.grammars.tool_formats`, which --help does not load."""
+
 # Whether a file can be read is told by what reads it, with a code and a help line.
 PATH = click.Path(path_type=Path)
 
@@ -30,6 +37,12 @@ model = click.option(
     metavar="DIR|GGUF|HF_ID",
     help="A model directory, GGUF file or Hugging Face id; without it the model under the file's "
     "defaults, or the default model.",
+)
+tool_format = click.option(
+    "--tool-format",
+    metavar="NAME",
+    help="How the model writes tool calls; without it as its chat template does. One of "
+    f"{', '.join(TOOL_FORMAT_NAMES)}.",
 )
 _one_input = click.option(
     "--input",
