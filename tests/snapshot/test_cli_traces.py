@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from flowforge.cli.app import app
 from flowforge.errors import EngineError
@@ -64,6 +67,33 @@ def test_a_resumed_run_is_a_trace_of_what_it_did_itself(
     assert {"step b", "chat", "invoke_workflow t"} == {one["name"] for one in second}
     ids = {one[-1]["attributes"]["flowforge.run.id"] for one in (first, second)}
     assert 1 == len(ids)
+
+
+def test_spans_go_to_a_collector_by_otlp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[bytes] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Collector) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+        result = run(tmp_path, "--otel")
+        server.shutdown()
+        serving.join()
+
+    assert (0, "a text\n", "") == (result.exit_code, result.stdout, result.stderr)
+    sent = ExportTraceServiceRequest.FromString(b"".join(received))
+    names = [one.name for one in sent.resource_spans[0].scope_spans[0].spans]
+    assert ["chat", "step a", "invoke_workflow t"] == names
 
 
 def test_no_variable_and_no_flag_is_no_trace(tmp_path: Path) -> None:
