@@ -82,16 +82,6 @@ _AT_LEAST_ONE = click.IntRange(min=1)
     help="Trace the run with OpenTelemetry, as the OTEL_* variables say where to; without it where "
     "they name an exporter or endpoint.",
 )
-@click.option(
-    "--no-cache",
-    is_flag=True,
-    help="Run every step, also those that say 'cache', and keep nothing.",
-)
-@click.option(
-    "--explain-cache",
-    is_flag=True,
-    help="Say of every step with 'cache' whether its result was there, and if not, what differs.",
-)
 @options.tool_format
 @options.traceback
 @click.option("--backend", default="engine", hidden=True)
@@ -115,8 +105,6 @@ def run(
     detach: bool,
     waits_for_answers: bool,
     no_journal: bool,
-    no_cache: bool,
-    explain_cache: bool,
     otel: bool,
     tool_format: str | None,
     traceback: bool,
@@ -150,8 +138,6 @@ def run(
         with open_journal(journal_path) as journal:
             arguments = [word for word in sys.argv[1:] if word != "--detach"]
             return run_detached(journal.path, [*arguments, "--wait-for-answers"])
-    if explain_cache and (no_journal or no_cache):
-        raise click.UsageError("--explain-cache needs the cache: no --no-journal, no --no-cache")
     if tool_format is not None:
         from flowforge.grammars.tool_formats import choose_format
 
@@ -182,11 +168,9 @@ def run(
         display,
         engine,
         waits_for_answers=waits_for_answers,
-        explains_cache=explain_cache,
         is_traced=otel,
         tool_format=tool_format,
     )
-    cache: dict[str, JsonValue] = {"uses_cache": not no_cache, "is_seeded": seed is not None}
     if no_journal:
         return Session(launch, session).run()
     with open_journal(journal_path) as journal:

@@ -51,9 +51,8 @@ class SessionOptions:
     """What the command line said about how to run and what to show.
 
     today: the day that chat templates print; None is this day. waits_for_answers: questions that
-    no file answers wait for `flowforge answer`. explains_cache: what the step cache had is told.
-    is_traced: also where no OTEL_* variable says so. tool_format: how models write tool calls; None
-    is as their chat templates do.
+    no file answers wait for `flowforge answer`. is_traced: also where no OTEL_* variable says so.
+    tool_format: how models write tool calls; None is as their chat templates do.
     """
 
     backend: str
@@ -63,7 +62,6 @@ class SessionOptions:
     engine: EngineConfig | None = None
     today: date | None = None
     waits_for_answers: bool = False
-    explains_cache: bool = False
     is_traced: bool = False
     tool_format: str | None = None
 
@@ -140,7 +138,6 @@ class Session:
                 options.tool_format,
             ) as backend:
                 journal = None if self._enter_journal is None else self._enter_journal()
-                self._cache = None if journal is None else journal.cache
                 asker = self._asker()
                 async with (
                     self._controlled(journal),
