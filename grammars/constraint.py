@@ -108,7 +108,7 @@ class ConstraintState:
         Raises ValueError for one that it did not; the state is then as before.
         """
         # A matcher that was given a wrong token never works again, so wrong ones are kept from it.
-        if not self._allows(token_id):
+        if not self.allows(token_id):
             raise ValueError(f"token {token_id} is not allowed here")
         self._matcher.consume_token(token_id)
         self._raise_if_broken()
@@ -144,7 +144,8 @@ class ConstraintState:
         """Copy the state: the copy and the original go on independently."""
         return type(self)(self._matcher.deep_copy(), self._vocabulary, self._num_tokens)
 
-    def _allows(self, token_id: int) -> bool:
+    def allows(self, token_id: int) -> bool:
+        """Whether a token may come next; an end token only where the output may end."""
         if token_id in self._vocabulary.eos_ids:
             return bool(self._matcher.is_accepting())
         if self.is_complete or not 0 <= token_id < self._vocabulary.vocab_size:

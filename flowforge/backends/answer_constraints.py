@@ -18,6 +18,7 @@ from flowforge.grammars import (
 )
 from flowforge.grammars.closing_state import ClosingState
 from flowforge.grammars.constraint_cache import ConstraintCache
+from flowforge.grammars.thinking import ThinkingState, compile_thoughts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from flowforge.engine.constraint import TokenConstraint
     from flowforge.engine.text.tokenizer import Tokenizer
     from flowforge.grammars import CompiledConstraint
+    from flowforge.grammars.thinking import AnswerState, Thinking
     from flowforge.grammars.tool_formats import CompiledTools
 
 
@@ -53,30 +55,38 @@ class AnswerConstraints:
         return self._vocabulary
 
     async def start(
-        self, request: GenerateRequest, tools: CompiledTools | None = None
+        self,
+        request: GenerateRequest,
+        tools: CompiledTools | None = None,
+        thinking: Thinking | None = None,
     ) -> TokenConstraint | None:
         """A fresh constraint for one generation; compiled in a worker thread at first use.
 
-        tools: the calls that the answer may make. Raises WorkflowError when a constraint cannot be
-        used, or does not allow the prefill; EngineError EN707 when it does not allow what an
-        earlier generation of the same request wrote.
+        tools: the calls that the answer may make. thinking: what comes before it. Raises
+        WorkflowError when a constraint cannot be used, or does not allow the prefill; EngineError
+        EN707 when it does not allow what an earlier generation of the same request wrote.
         """
+        state: AnswerState | None = None
         if tools is not None:
-            constraint: TokenConstraint = tools.constraint.start()
+            state = tools.constraint.start()
         elif has_form(request):
-            compiled = await self._compiled(request)
+            compiled = await self._compiled(*self._recipe(request))
             state = compiled.start()
-            constraint = ClosingState(state) if request.options.on_cut == "close" else state
-            if not _take(constraint, self._tokenizer.encode(request.prefill)):
+            if request.options.on_cut == "close":
+                state = ClosingState(state)
+            if not _take(state, self._tokenizer.encode(request.prefill)):
                 raise WorkflowError(
                     "WF416",
                     f"the prefill {request.prefill[:60]!r} of {request.label!r} is no beginning of "
                     "what its constraint allows",
                     help="change the one or the other; JSON is written without white space",
                 )
-        else:
-            return None
-        if not _take(constraint, self._without_end(request.written)):
+        constraint: TokenConstraint | None = state
+        if thinking is not None:
+            thoughts = await self._thoughts(thinking.marks.closing)
+            most = request.sampling.max_tokens
+            constraint = ThinkingState(thinking, thoughts.start(), state, most)
+        if constraint is not None and not _take(constraint, self._without_end(request.written)):
             raise EngineError(
                 "EN707",
                 f"what {request.label!r} had written does not fit its constraint any more",
@@ -90,8 +100,15 @@ class AnswerConstraints:
                 return
             yield token_id
 
-    async def _compiled(self, request: GenerateRequest) -> CompiledConstraint:
-        key, compile = self._recipe(request)
+    async def _thoughts(self, closing: str) -> CompiledConstraint:
+        def compile() -> CompiledConstraint:
+            return compile_thoughts(closing, self.vocabulary())
+
+        return await self._compiled(("thoughts", closing), compile)
+
+    async def _compiled(
+        self, key: Hashable, compile: Callable[[], CompiledConstraint]
+    ) -> CompiledConstraint:
         compiled = self._cache.find(key)
         if compiled is None:
             # One at a time: many that wait for one constraint must not wait in a thread each.

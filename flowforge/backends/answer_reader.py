@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowforge.backends.protocol import TextDelta
 from flowforge.engine.text.detokenizer import IncrementalDetokenizer
 from flowforge.grammars.tool_formats import ContentText
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from flowforge.backends.thoughts import ThoughtReader
     from flowforge.engine.text.tokenizer import Tokenizer
     from flowforge.grammars.tool_formats import CompiledTools, Piece, ToolCall
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 class AnswerReader:
     """Reads one answer. text: what is certain of it so far; of an answer with tools, its free text.
 
-    prefill: how the text begins, which no token says. tools: what the answer may call.
+    prefill: how the text begins, which no token says. tools: what the answer may call. thoughts:
+    reads what comes before it, if anything does; owned from here on.
     """
 
     def __init__(
@@ -27,8 +30,10 @@ class AnswerReader:
         prefill: str = "",
         stop: tuple[str, ...] = (),
         tools: CompiledTools | None = None,
+        thoughts: ThoughtReader | None = None,
     ) -> None:
         self.text = prefill
+        self._thoughts = thoughts
         self._parser = None if tools is None else tools.parser()
         shown: frozenset[int] = frozenset()
         if tools is not None:
@@ -45,7 +50,12 @@ class AnswerReader:
     @property
     def num_tokens(self) -> int:
         """Tokens read, up to and with the one that completed a stop string."""
-        return self._detokenizer.num_tokens
+        return self.num_before + self._detokenizer.num_tokens
+
+    @property
+    def num_before(self) -> int:
+        """Those of them that came before the answer."""
+        return 0 if self._thoughts is None else self._thoughts.num_tokens
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -57,8 +67,19 @@ class AnswerReader:
         """Whether the answer, which has ended, ended within a call or before one that it owes."""
         return self._parser is not None and not self._parser.answer.is_whole
 
+    def deltas(self, token_ids: Sequence[int]) -> Iterator[TextDelta]:
+        """Take tokens in; what they say, thoughts before the answer."""
+        answer = tuple(token_ids)
+        if self._thoughts is not None:
+            piece, answer = self._thoughts.push(token_ids)
+            before = tuple(token_ids[: len(token_ids) - len(answer)])
+            if before:
+                yield TextDelta(piece, len(before), before, is_thought=True)
+        if answer or self._thoughts is None:
+            yield TextDelta(self.push(answer), len(answer), answer)
+
     def push(self, token_ids: Iterable[int]) -> str:
-        """Take tokens in; the text that became certain by them."""
+        """Take tokens of the answer in; the text that became certain by them."""
         return self._take(self._detokenizer.push(token_ids))
 
     def finish(self) -> str:
@@ -82,3 +103,30 @@ class AnswerReader:
 
 def _content_of(pieces: list[Piece]) -> str:
     return "".join(piece.text for piece in pieces if isinstance(piece, ContentText))
+
+
+class AnswerEnd:
+    """A stop condition of the engine: an answer holds one of these strings, or so many tokens.
+
+    thoughts: reads what comes before the answer, if anything does; owned from here on.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: tuple[str, ...],
+        thoughts: ThoughtReader | None,
+        max_tokens: int | None,
+    ) -> None:
+        self._detokenizer = IncrementalDetokenizer(tokenizer, stop)
+        self._thoughts = thoughts
+        self._max_tokens = max_tokens
+
+    def is_met_by(self, token_ids: list[int]) -> bool:
+        """See `StopCondition.is_met_by`."""
+        answer = token_ids if self._thoughts is None else self._thoughts.push(token_ids)[1]
+        self._detokenizer.push(answer)
+        most = self._max_tokens
+        return self._detokenizer.stopped or (
+            most is not None and self._detokenizer.num_tokens >= most
+        )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from flowforge.backends.answer_constraints import AnswerConstraints, has_form
-from flowforge.backends.answer_reader import AnswerReader
+from flowforge.backends.answer_reader import AnswerEnd, AnswerReader
 from flowforge.backends.protocol import (
     BackendStatistics,
     GenerateRequest,
@@ -26,6 +26,7 @@ from flowforge.backends.protocol import (
     TextDelta,
     Usage,
 )
+from flowforge.backends.thoughts import ThoughtReader
 from flowforge.backends.tool_speech import History, ToolSpeech
 from flowforge.engine.continuations import score_continuations
 from flowforge.engine.loading import engine_for
@@ -34,11 +35,11 @@ from flowforge.engine.models.config import read_model_config
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationFinished, GenerationRequest, GenerationUsage
 from flowforge.engine.text.chat_template import ChatTemplate
-from flowforge.engine.text.detokenizer import IncrementalDetokenizer
 from flowforge.engine.text.messages import Message
 from flowforge.engine.text.tokenizer import Tokenizer
 from flowforge.errors import EngineError, WorkflowError
 from flowforge.grammars.closing_state import ClosingState
+from flowforge.grammars.thinking import Thinking, ThinkingMarks, ThinkingState
 from flowforge.language.token_meter import EncodingMeter
 
 if TYPE_CHECKING:
@@ -166,13 +167,44 @@ class EngineBackend:
         offer = request.offer
         if offer is None or has_form(request):
             return None
-        end = self.tokenizer.decode(rest[-_NUM_LAST_IDS:], skip_special=False)
-        reasoning = self.speech.reasoning(end)
+        # Thoughts that are asked for are no part of the answer.
+        thinks_apart = request.options.think is not None
+        reasoning = "none" if thinks_apart else self.speech.reasoning(self._end_of(rest))
 
         def compile_offer() -> CompiledTools:
             return self.speech.compile(offer, reasoning, self.constraints.vocabulary())
 
         return await anyio.to_thread.run_sync(compile_offer)
+
+    def thinking(self, request: GenerateRequest, rest: list[int]) -> Thinking | None:
+        """What the model is to think before its answer; None if nothing.
+
+        rest: the last ids of the prompt. Raises WorkflowError WF422 for a model without thoughts.
+        """
+        budget = request.options.think
+        if budget is None:
+            return None
+        calls_tools = request.offer is not None and not has_form(request)
+        span = self.speech.thinking_span(calls_tools=calls_tools)
+        if span is None:
+            raise WorkflowError(
+                "WF422",
+                f"{request.label!r} lets the model think before it answers, and this model's chat "
+                "template marks no thoughts",
+                help="leave 'think' out, or run it on a model that thinks, as Qwen3",
+            )
+        is_opened = self._end_of(rest).rstrip().endswith(span.opening)
+        encode = self.tokenizer.encode_scaffolding
+        marks = ThinkingMarks(
+            () if is_opened else tuple(encode(span.opening)),
+            span.closing,
+            tuple(encode(span.closing)),
+            tuple(encode(span.after)),
+        )
+        return Thinking(marks, budget)
+
+    def _end_of(self, token_ids: list[int]) -> str:
+        return self.tokenizer.decode(token_ids[-_NUM_LAST_IDS:], skip_special=False)
 
 
 class EngineConversation:
@@ -235,7 +267,8 @@ class EngineConversation:
         history = self._introduced(request.offer)
         rest = self._rest_of_prompt(history)
         tools = await self._backend.tools(request, rest)
-        constraint = await self._backend.constraints.start(request, tools)
+        thinking = self._backend.thinking(request, rest)
+        constraint = await self._backend.constraints.start(request, tools, thinking)
         before = len(self._sequence.tokens)
         self._sequence.append(rest)
         self._sequence.append(self._backend.tokenizer.encode(request.prefill))
@@ -245,6 +278,7 @@ class EngineConversation:
             prefill=request.prefill,
             stop=request.sampling.stop,
             tools=tools,
+            thoughts=self._thought_reader(thinking),
         )
         finished: GenerationFinished | None = None
         logprobs: list[float] = []
@@ -254,19 +288,20 @@ class EngineConversation:
                 yield TextDelta(request.prefill, 0)
             if request.written:
                 self._sequence.append(request.written)
-                piece = reader.push(request.written)
-                yield TextDelta(piece, len(request.written), request.written)
+                for delta in reader.deltas(request.written):
+                    yield delta
             finished = self._end_of_written(request, constraint, reader)
             if finished is None:
-                updates = self._sequence.generate(self._engine_request(request, constraint))
+                wanted = self._engine_request(request, constraint, thinking)
+                updates = self._sequence.generate(wanted)
                 async with aclosing(updates):
                     async for update in updates:
                         if isinstance(update, GenerationFinished):
                             finished = update
                             continue
                         logprobs += (one.logprob for one in update.logprobs)
-                        piece = reader.push(update.token_ids)
-                        yield TextDelta(piece, len(update.token_ids), update.token_ids)
+                        for delta in reader.deltas(update.token_ids):
+                            yield delta
             last = reader.finish()
             if last:
                 yield TextDelta(last, 0)
@@ -279,9 +314,11 @@ class EngineConversation:
         assert finished is not None, "a generation ends with its usage or an error"
         if reader.is_stopped:
             self._sequence.truncate(prompt_len + reader.num_tokens)
+        elif thinking is not None and self._is_cut(request, constraint, reader):
+            finished = replace(finished, reason="length")
         self._history = self._backend.speech.with_written(history, reader.text, reader.calls)
         done = self._done(reader, finished, prompt_len, time.monotonic() - started_at)
-        if isinstance(constraint, ClosingState) and constraint.was_closed:
+        if isinstance(constraint, ClosingState | ThinkingState) and constraint.was_closed:
             done = replace(done, finish_reason="closed")
         if logprobs:
             done = replace(done, mean_logprob=sum(logprobs) / len(logprobs))
@@ -307,10 +344,25 @@ class EngineConversation:
             or written[-1] in self._backend.tokenizer.eos_ids
             or (constraint is not None and constraint.is_complete)
         )
-        if not is_stopped and (max_tokens is None or len(written) < max_tokens):
+        num_answered = len(written) - reader.num_before
+        if not is_stopped and (max_tokens is None or num_answered < max_tokens):
             return None
         usage = GenerationUsage(len(self._sequence.tokens), 0, 0, 0, 0, 0.0, 0.0)
         return GenerationFinished("stop" if is_stopped else "length", usage)
+
+    def _is_cut(
+        self, request: GenerateRequest, constraint: TokenConstraint | None, reader: AnswerReader
+    ) -> bool:
+        """Whether an answer behind thoughts came to max_tokens; the engine knows of no answer."""
+        most = request.sampling.max_tokens
+        if most is None or reader.num_tokens - reader.num_before < most:
+            return False
+        is_whole = constraint is not None and constraint.is_complete
+        return not is_whole and self._sequence.tokens[-1] not in self._backend.tokenizer.eos_ids
+
+    def _thought_reader(self, thinking: Thinking | None) -> ThoughtReader | None:
+        tokenizer = self._backend.tokenizer
+        return None if thinking is None else ThoughtReader(tokenizer, thinking.marks)
 
     def take_cut(self) -> GenerationCut | None:
         """See `Conversation.take_cut`."""
@@ -353,18 +405,24 @@ class EngineConversation:
         return [] if end_id is None else [end_id]
 
     def _engine_request(
-        self, request: GenerateRequest, constraint: TokenConstraint | None
+        self,
+        request: GenerateRequest,
+        constraint: TokenConstraint | None,
+        thinking: Thinking | None,
     ) -> GenerationRequest:
-        stop, written = request.sampling.stop, request.written
-        sampling = request.sampling
+        written, sampling = request.written, request.sampling
+        stop: AnswerEnd | None = None
+        if sampling.stop or (thinking is not None and sampling.max_tokens is not None):
+            most = None if thinking is None else sampling.max_tokens
+            thoughts = self._thought_reader(thinking)
+            stop = AnswerEnd(self._backend.tokenizer, sampling.stop, thoughts, most)
+            stop.is_met_by(list(written))
         if sampling.max_tokens is not None:
-            sampling = replace(sampling, max_tokens=sampling.max_tokens - len(written))
-        return GenerationRequest(
-            _sampling_params(sampling, num_logprobs=0 if request.with_logprob else None),
-            constraint,
-            _StopStrings(self._backend.tokenizer, stop, written) if stop else None,
-            request.priority,
-        )
+            most_before = 0 if thinking is None else thinking.most_tokens
+            num_left = sampling.max_tokens + most_before - len(written)
+            sampling = replace(sampling, max_tokens=num_left)
+        params = _sampling_params(sampling, num_logprobs=0 if request.with_logprob else None)
+        return GenerationRequest(params, constraint, stop, request.priority)
 
     def _rest_of_prompt(self, history: History) -> list[int]:
         """The ids between what the sequence has and where the model goes on."""
@@ -429,21 +487,6 @@ def _with_restored(done: GenerationDone, num_restored: int) -> GenerationDone:
         generated_tokens=done.usage.generated_tokens + num_restored,
     )
     return replace(done, usage=usage, num_restored=num_restored)
-
-
-class _StopStrings:
-    """A stop condition of the engine: one of these strings appears in the output's text."""
-
-    def __init__(
-        self, tokenizer: Tokenizer, stop: tuple[str, ...], written: tuple[int, ...]
-    ) -> None:
-        self._detokenizer = IncrementalDetokenizer(tokenizer, stop)
-        self._detokenizer.push(written)
-
-    def is_met_by(self, token_ids: list[int]) -> bool:
-        """See `StopCondition.is_met_by`."""
-        self._detokenizer.push(token_ids)
-        return self._detokenizer.stopped
 
 
 def _sampling_params(sampling: Sampling, num_logprobs: int | None) -> SamplingParams:

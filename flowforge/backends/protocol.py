@@ -58,7 +58,9 @@ class GenerateRequest:
 
     json_schema: the text must be JSON valid under it. choice: it must be exactly one of these.
     regex: all of it must match. grammar: it must be a text of the grammar. At most one of the four
-    is given. options: how strictly the text is held to it.
+    is given. options: how strictly the text is held to it, and whether thoughts come before it,
+    which max_tokens and stop do not concern. A choice
+    with `scoring: exact` is for `Conversation.score` and never comes here.
     offer: tools that the model is told of and may call; with a form, its choice is "none".
     priority: higher goes first where requests wait for each other.
     prefill: how the text begins; the model goes on from there, and the result includes it.
@@ -107,12 +109,14 @@ class Usage:
 class TextDelta:
     """Text that became certain; `num_tokens` output tokens arrived since the last delta.
 
-    token_ids: of those tokens, where the backend knows them.
+    token_ids: of those tokens, where the backend knows them. is_thought: whether the model thought
+    it before its answer, of which it is no part.
     """
 
     text: str
     num_tokens: int
     token_ids: tuple[int, ...] = ()
+    is_thought: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,11 @@ class GenerationDone:
     cuts_call: bool = False
     mean_logprob: float | None = None
     parsed: JsonValue = None
+
+    @property
+    def was_weighed(self) -> bool:
+        """Whether the text was chosen by its score, so that no token of it was generated."""
+        return bool(self.text) and not self.output_ids and self.usage.generated_tokens == 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from flowforge.errors import InternalError, WorkflowError
 from flowforge.language.token_meter import WordMeter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
     from flowforge.backends.protocol import (
         FinishReason,
@@ -57,7 +57,8 @@ class ScriptedAnswer:
     """One answer. gate: waited for before the first token. error: raised in place of the end.
 
     finish_reason: "length" to play a cut-off answer. mean_logprob: how likely the answer is, for
-    picking the likeliest of several. calls: tools that are called, beside the text.
+    picking the likeliest of several. calls: tools that are called, beside the text. thoughts: what
+    is thought before it in a step that says `think`, cut off at that many tokens.
     """
 
     text: str = ""
@@ -66,6 +67,7 @@ class ScriptedAnswer:
     gate: anyio.Event | None = None
     mean_logprob: float = 0.0
     calls: tuple[ToolCall, ...] = ()
+    thoughts: str = ""
 
 
 Answer: TypeAlias = "str | ScriptedAnswer | Sequence[str | ScriptedAnswer]"
@@ -182,10 +184,10 @@ class _Desk:
         )
 
     def token_ids(self, text: str) -> tuple[int, ...]:
-        return tuple(
-            self._vocabulary.setdefault(token, len(self._vocabulary))
-            for token in _TOKEN.findall(text)
-        )
+        return self.ids_of(_TOKEN.findall(text))
+
+    def ids_of(self, tokens: Sequence[str]) -> tuple[int, ...]:
+        return tuple(self._vocabulary.setdefault(token, len(self._vocabulary)) for token in tokens)
 
     def account(
         self, prompt_ids: tuple[int, ...], output_ids: tuple[int, ...], num_restored: int = 0
@@ -256,31 +258,32 @@ class _ScriptConversation:
         self._introduce(request.offer)
         answer, prompt_ids = self._ask(request)
         prompt_ids += self._desk.token_ids(request.prefill)
-        tokens = _TOKEN.findall(answer.text)
+        thoughts = _TOKEN.findall(answer.thoughts)[: request.options.think or 0]
+        tokens = thoughts + _TOKEN.findall(answer.text)
         num_restored = len(request.written)
-        restored = tokens[:num_restored]
         num_written, is_whole = num_restored, False
         try:
             if answer.gate is not None:
                 await answer.gate.wait()
             if request.prefill:
                 yield TextDelta(request.prefill, 0)
-            if restored:
-                yield TextDelta("".join(restored), num_restored, request.written)
-            for token in tokens[num_restored:]:
+            for delta in _restored(request.written, tokens, len(thoughts)):
+                yield delta
+            for idx, token in enumerate(tokens[num_restored:], num_restored):
                 await anyio.lowlevel.checkpoint()
                 num_written += 1
-                yield TextDelta(token, 1, self._desk.token_ids(token))
+                yield TextDelta(token, 1, self._desk.token_ids(token), idx < len(thoughts))
             await anyio.lowlevel.checkpoint()
             if answer.error is not None:
                 raise answer.error
             is_whole = True
         finally:
-            output_ids = self._desk.token_ids("".join(tokens[:num_written]))
+            output_ids = self._desk.ids_of(tokens[:num_written])
             usage = self._desk.account(prompt_ids, output_ids, num_restored)
             self._cut = None if is_whole else GenerationCut(usage, prompt_ids, output_ids)
         text = request.prefill + answer.text
-        self._turns = (*self._turns, ("assistant", _said(text, answer.calls)))
+        said = "".join(thoughts) + _said(text, answer.calls)
+        self._turns = (*self._turns, ("assistant", said))
         yield GenerationDone(
             text,
             answer.finish_reason,
@@ -348,6 +351,17 @@ class _ScriptConversation:
     def _require_open(self) -> None:
         if not self._is_open:
             raise InternalError("IN510", "a closed conversation was used")
+
+
+def _restored(
+    written: tuple[int, ...], tokens: Sequence[str], num_thoughts: int
+) -> Iterator[TextDelta]:
+    """What an earlier generation had of these tokens, thoughts before the answer."""
+    num_thought = min(len(written), num_thoughts)
+    for start, end in ((0, num_thought), (num_thought, len(written))):
+        if start < end:
+            text = "".join(tokens[start:end])
+            yield TextDelta(text, end - start, written[start:end], end <= num_thoughts)
 
 
 def _said(text: str, calls: tuple[ToolCall, ...]) -> str:

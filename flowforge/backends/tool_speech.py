@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from flowforge.engine.text.chat_template import ChatTemplate
     from flowforge.grammars import Vocabulary
     from flowforge.grammars.tool_formats import CompiledTools, Reasoning, ToolCall, ToolDefinition
+    from flowforge.grammars.tool_formats.description import Span
 
 _logger = logging.getLogger(__name__)
 
@@ -141,6 +142,17 @@ class ToolSpeech:
         if span is None or span.opening not in self._template.source:
             return "none"
         return "opened" if prompt_end.rstrip().endswith(span.opening) else "possible"
+
+    def thinking_span(self, *, calls_tools: bool) -> Span | None:
+        """What stands around and behind the model's thoughts; None where it is known to have none.
+
+        calls_tools: whether a turn with tools follows, which brings marks of its own.
+        """
+        span, source = self.format.reasoning, self._template.source
+        if span is None or (span.opening not in source and span.closing not in source):
+            return None
+        content = self.format.content
+        return span if calls_tools or content is None else replace(span, after=content.opening)
 
     def compile(
         self, offer: ToolOffer, reasoning: Reasoning, vocabulary: Vocabulary

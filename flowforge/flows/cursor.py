@@ -16,13 +16,13 @@ from flowforge.backends.protocol import (
     GenerationDone,
     Score,
     ScoreRequest,
-    TextDelta,
 )
 from flowforge.errors import InternalError, WorkflowError
-from flowforge.flows.choices import drawn_text
 from flowforge.flows.failures import ChatBusy
 from flowforge.flows.retries import with_retries
-from flowforge.flows.sampling import sampling_of
+from flowforge.flows.sampling import sampling_of, thinking_of
+from flowforge.language.program import AnswerOptions
+from flowforge.runtime.exact_choice import drawn_text
 from flowforge.runtime.seeds import derived_seed
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ class Turn:
         return self._done
 
     async def texts(self) -> AsyncGenerator[str]:
-        """The text as it comes; close it to stop early."""
+        """The text as it comes, without thoughts; close it to stop early."""
         items = self._session.generate(self.conversation, self._request)
         async with aclosing(items):
             async for item in items:
-                if isinstance(item, TextDelta):
-                    yield item.text
-                else:
+                if isinstance(item, GenerationDone):
                     self._done = item
+                elif not item.is_thought:
+                    yield item.text
 
     async def follow(self, results: Sequence[JsonValue], offer: ToolOffer) -> GenerationDone:
         """Give the results of the calls back, and let the model write again."""
@@ -266,6 +266,7 @@ class Cursor:
             regex=form.regex,
             offer=form.offer,
             grammar=form.grammar,
+            options=AnswerOptions(think=thinking_of(options)),
             label=path,
         )
 

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, TypedDict
 from flowforge.backends.protocol import Sampling
 from flowforge.errors import WorkflowError
 from flowforge.language.diagnostics import did_you_mean
-from flowforge.language.gen_options import SAMPLING_LIMITS
+from flowforge.language.gen_options import (
+    DEFAULT_THINKING_TOKENS,
+    MOST_THINKING_TOKENS,
+    SAMPLING_LIMITS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +21,9 @@ class SamplingOptions(TypedDict, total=False):
     """What may be said about sampling; what is left out is the backend's default.
 
     temperature 0 is greedy. seed: without one it follows from the run's seed and the step's path.
-    stop: the text ends before the first of these strings.
+    stop: the text ends before the first of these strings. think: whether the model thinks before
+    its answer, as families do that reason, or how many tokens of it there are at most; thoughts
+    stay in the chat, and are no part of the answer.
     """
 
     max_tokens: int
@@ -26,6 +32,7 @@ class SamplingOptions(TypedDict, total=False):
     top_k: int
     seed: int
     stop: Sequence[str]
+    think: bool | int
 
 
 def sampling_of(options: SamplingOptions, default_seed: int) -> Sampling:
@@ -51,6 +58,15 @@ def sampling_of(options: SamplingOptions, default_seed: int) -> Sampling:
         seed=None if options.get("temperature") == 0 else options.get("seed", default_seed),
         stop=tuple(options.get("stop", ())),
     )
+
+
+def thinking_of(options: SamplingOptions) -> int | None:
+    """Tokens that the model may think; None for none. Raises WorkflowError WF107, WF108."""
+    think = options.get("think", False)
+    if isinstance(think, bool):
+        return DEFAULT_THINKING_TOKENS if think else None
+    _require_within("think", think, 1, MOST_THINKING_TOKENS)
+    return think
 
 
 def _require_within(name: str, value: object, least: int, most: int) -> None:

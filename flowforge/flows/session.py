@@ -211,7 +211,9 @@ class FlowSession:
         try:
             async for item in items:
                 if isinstance(item, TextDelta):
-                    self.stream.emit(StepText(request.label, item.text, item.num_tokens))
+                    self.stream.emit(
+                        StepText(request.label, item.text, item.num_tokens, item.is_thought)
+                    )
                     if memo is not None:
                         await memo.wrote(request.label, item.token_ids)
                 else:

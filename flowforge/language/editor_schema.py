@@ -209,6 +209,14 @@ _FORMS: Schema = {
         "enum": ["compact", "bounded"],
         "description": "Whether JSON is written without white space, or with a little.",
     },
+    "think": {
+        "anyOf": [{"type": "boolean"}, _integer(1, "Tokens that it may think, at most.")],
+        "description": "Whether the model thinks before its answer, which alone is the value.",
+    },
+    "scoring": {
+        "enum": ["masked", "exact"],
+        "description": "Whether a choice is made token by token, or by scores of whole texts.",
+    },
     "on_cut": {
         "enum": ["fail", "close"],
         "description": "Whether an answer that comes to max_tokens fails, or is closed in time.",

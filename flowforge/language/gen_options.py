@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from flowforge.language.answer_bounds import endless_part, is_endless_regex
 from flowforge.language.answer_grammars import grammar_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SAMPLING_KEYS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop")
 FORM_KEYS = ("json", "choice", "regex", "grammar")
-FORM_OPTION_KEYS = ("on_unsupported", "whitespace", "on_cut")
+FORM_OPTION_KEYS = ("on_unsupported", "whitespace", "on_cut", "scoring", "think")
 UNBUILT_SAMPLING_KEYS = (
     "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias", "logprobs",
@@ -42,6 +42,15 @@ SAMPLING_LIMITS: Mapping[str, tuple[int, int]] = {
     "seed": (0, 2**63 - 1),
 }  # fmt: skip
 """The least and the most of each number; top_p is above its least."""
+DEFAULT_THINKING_TOKENS = 1_024
+"""What `think: true` allows."""
+MOST_THINKING_TOKENS = 1_000_000
+_FORMS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
+    "on_unsupported": ("json",), "whitespace": ("json",), "on_cut": FORM_KEYS,
+    "scoring": ("choice",),
+}  # fmt: skip
+"""The forms that an option is about; of those that are not here, any answer."""
+_UNUSED_BY_SCORING = ("max_tokens", "top_p", "top_k", "stop", "on_cut", "think", "n", "pick")
 _MAX_REGEX_CHARS = 4_000
 # Python's own syntax for what no automaton, and so no token mask, can follow.
 _UNMASKABLE = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!]|<[=!]|P=|\()|\\[1-9])")
@@ -103,7 +112,7 @@ def form_of(options: MappingNode, context: Context) -> AnswerForm:
         keys = " and ".join(repr(entry.key) for entry in given)
         message = f"an answer cannot have the forms of {keys}"
         report.error("WF133", message, given[1].key_span, "keep one of them")
-    form_options = _form_options_of(options, [entry.key for entry in given], report)
+    form_options = _form_options_of(options, [entry.key for entry in given], context)
     forms = AnswerForm(
         _json_of(options.entry("json"), form_options, context),
         _choice_of(options.entry("choice") if "choice" in forms_here else None, report),
@@ -146,13 +155,13 @@ def _warn_of_endless(form: AnswerForm, entry: Entry, report: Report) -> None:
         report.warning("WF157", message, entry.key_span, f"{bound}, or set max_tokens")
 
 
-def _form_options_of(options: MappingNode, forms: list[str], report: Report) -> AnswerOptions:
+def _form_options_of(options: MappingNode, forms: list[str], context: Context) -> AnswerOptions:
     """How strictly the answer is held to its form. forms: the keys of the forms that are given."""
-    for key in FORM_OPTION_KEYS:
+    report = context.report
+    for key, needs in _FORMS_OF_OPTION.items():
         entry = options.entry(key)
-        needs = FORM_KEYS if key == "on_cut" else ("json",)
         if entry is not None and not set(forms) & set(needs):
-            wanted = "json" if needs == ("json",) else "json, choice, regex or grammar"
+            wanted = needs[0] if len(needs) == 1 else "json, choice, regex or grammar"
             message = f"{key!r} is about an answer of a form, and there is no {wanted}"
             report.error("WF133", message, entry.key_span, "remove it, or say which form")
     on_unsupported = word_of(options.entry("on_unsupported"), report, ("error", "relax"))
@@ -162,7 +171,33 @@ def _form_options_of(options: MappingNode, forms: list[str], report: Report) -> 
         "relax" if on_unsupported == "relax" else "error",
         "bounded" if whitespace == "bounded" else "compact",
         "close" if on_cut == "close" else "fail",
+        _think_of(options.entry("think"), report),
+        _scoring_of(options, context),
     )
+
+
+def _think_of(entry: Entry | None, report: Report) -> int | None:
+    """How many tokens the model may think before its answer."""
+    given = entry.value.value if entry is not None and isinstance(entry.value, ScalarNode) else None
+    if given is True:
+        return DEFAULT_THINKING_TOKENS
+    if entry is None or given is False:
+        return None
+    return integer_of(entry, report, 1, MOST_THINKING_TOKENS)
+
+
+def _scoring_of(options: MappingNode, context: Context) -> Literal["masked", "exact"]:
+    """How a choice is made; no token is sampled where texts are scored as wholes."""
+    report = context.report
+    if word_of(options.entry("scoring"), report, ("masked", "exact")) != "exact":
+        return "masked"
+    for key in _UNUSED_BY_SCORING:
+        other = options.entry(key)
+        # What the file says of all its steps concerns those that sample.
+        if other is not None and other not in context.defaults.gen:
+            message = f"{key!r} means nothing with 'scoring: exact', where no token is sampled"
+            report.error("WF133", message, other.key_span, "remove it, or the scoring")
+    return "exact"
 
 
 def _json_of(

@@ -155,6 +155,9 @@ def parse_gen(name: str, step: MappingNode, context: Context) -> GenDraft:
     if prefill is not None and not form.is_free:
         message = "'prefill' begins free text, and this answer has a form"
         report.error("WF133", message, prefill.key_span, "remove it, or the form")
+    if prefill is not None and form.options.think is not None:
+        message = "'prefill' begins the answer, and this one begins with what the model thinks"
+        report.error("WF133", message, prefill.key_span, "remove it, or 'think'")
     model_entry = step.entry("model")
     model = model_of_entry(model_entry, context.subflows.folder, report)
     return GenDraft(

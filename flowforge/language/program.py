@@ -128,12 +128,16 @@ class AnswerOptions:
     on_unsupported: "relax" judges only the finished answer by the keywords of a JSON Schema that
     cannot be enforced while it is written. whitespace: "bounded" allows a little between the tokens
     of JSON. on_cut: what becomes of an answer that comes to max_tokens before its end; "close" ends
-    it with the shortest valid ending that is found.
+    it with the shortest valid ending that is found. think: tokens that the model may think before
+    its answer; None where it does not think. scoring: how one of some texts is chosen: "masked"
+    token by token, "exact" by the likelihood of each text as a whole.
     """
 
     on_unsupported: Literal["error", "relax"] = "error"
     whitespace: Literal["compact", "bounded"] = "compact"
     on_cut: Literal["fail", "close"] = "fail"
+    think: int | None = None
+    scoring: Literal["masked", "exact"] = "masked"
 
 
 PLAIN_OPTIONS = AnswerOptions()

@@ -27,6 +27,7 @@ _MOST_BYTES_A_CHAR = 6  # \u0001; what lies beyond ASCII has four at most
 _BOOLEAN_BYTES = Quantity(4, 5)
 _MOST_DEPTH = 16
 _MOST_LISTED = 200
+_MOST_MARK_TOKENS = 64  # around thoughts, where the marks are no tokens of their own
 _UNKNOWN_BYTES = Quantity(1, None)
 _COMPLICATING = ("anyOf", "oneOf", "allOf", "$ref", "not", "if")
 
@@ -43,7 +44,29 @@ class AnswerSize:
 
 
 def size_of_answer(written: Gen | WrittenTurn, room: int) -> AnswerSize:
-    """Tokens of one answer. room: tokens that the context has left for it, at most."""
+    """Tokens of one answer, and of the thoughts before it.
+
+    room: tokens that the context has left for both, at most.
+    """
+    if written.options.scoring == "exact" and written.choice is not None:
+        # All of it has been weighed with its end, and some of it may be read again.
+        most = max(len(choice.encode()) for choice in written.choice)
+        return AnswerSize(exactly(0), Quantity(0, most + 1))
+    size = _size_without_thoughts(written, room)
+    most = most_thoughts(written)
+    if most == 0:
+        return size
+    generated = (size.generated + Quantity(1, most)).at_most(room)
+    return AnswerSize(generated, size.pending)
+
+
+def most_thoughts(written: Gen | WrittenTurn) -> int:
+    """Tokens before the answer, at most; 0 where the model does not think."""
+    budget = written.options.think
+    return 0 if budget is None else budget + _MOST_MARK_TOKENS
+
+
+def _size_without_thoughts(written: Gen | WrittenTurn, room: int) -> AnswerSize:
     limit = room if written.sampling.max_tokens is None else written.sampling.max_tokens
     if written.choice is not None:
         in_bytes = longest(exactly(len(choice.encode())) for choice in written.choice)

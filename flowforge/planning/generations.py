@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from flowforge.backends.prefix_trie import PrefixTrie
 from flowforge.language.program import All, Gen, SaidTurn, WrittenTurn
-from flowforge.planning.answer_size import size_of_answer, value_of_answer
+from flowforge.planning.answer_size import most_thoughts, size_of_answer, value_of_answer
 from flowforge.planning.costs import Cost
 from flowforge.planning.plan import PlannedGeneration, ReadAgain
 from flowforge.planning.prefixes import length_of
@@ -242,6 +243,9 @@ class _Writing:
         size = size_of_answer(written, max(1, tokens.context_len - prompt_len.least))
         least_written = max(0, size.generated.least - (size.pending.most or 0))
         with_kv = Quantity(least_written, max(0, (size.generated.most or 1) - 1))
+        weighed = _num_weighed(written, tokens)
+        if weighed:
+            with_kv = Quantity(0, size.pending.most)
         content = WrittenContent(path, beginning, with_kv, size.pending)
         contents = [content]
         if num_samples > 1:
@@ -252,18 +256,18 @@ class _Writing:
             charges.append(model.book.charge(prompt))
             model.book.add(prompt, (written_run(one),), path)
         generated = size.generated.times(exactly(num_samples))
-        length = prompt_len + size.generated
+        length = prompt_len + size.generated + exactly(weighed)
         held = NONE if self.source is None else self.source.length
         pages = planner.pages(length, held)
         others = planner.pages(length, prompt_len).times(exactly(num_samples - 1))
         cost = Cost(
-            prefilled=total(charge.new for charge in charges),
+            prefilled=total(charge.new for charge in charges) + exactly(weighed),
             reused=total(charge.reused for charge in charges),
             generated=generated,
             decode_steps=size.generated,
             pages=pages + others,
         )
-        asked = written.sampling.max_tokens or 1
+        asked = weighed + (written.sampling.max_tokens or 1) + most_thoughts(written)
         record = PlannedGeneration(
             path=path,
             num_samples=num_samples,
@@ -288,6 +292,16 @@ class _Writing:
         if beginning and isinstance(value, Unknown) and not _is_parsed(written):
             value = MixedText(joined_pieces([*beginning, value]))
         return _Written(cost, value, content, length)
+
+
+def _num_weighed(written: Gen | WrittenTurn, tokens: Tokenizing) -> int:
+    """Distinct tokens of texts that are scored, each with its end; 0 where none are."""
+    if written.options.scoring != "exact" or written.choice is None:
+        return 0
+    distinct = PrefixTrie()
+    for text in written.choice:
+        distinct.add(tuple(tokens.encode(text)))
+    return len(distinct) + len(written.choice)
 
 
 def _told_of_tools(verb: Gen, path: str) -> Pieces:

@@ -63,11 +63,15 @@ class StepSkipped:
 
 @dataclass(frozen=True, slots=True)
 class StepText:
-    """Text a `gen` step wrote since its last `StepText`."""
+    """Text a `gen` step wrote since its last `StepText`.
+
+    is_thought: whether the model thought it before its answer, of which it is no part.
+    """
 
     path: str
     text: str
     num_tokens: int
+    is_thought: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,9 +90,9 @@ class RunPicture:
                 self.steps[path] = step
             case StepSkipped(path):
                 self.steps[path] = StepPicture(path, None, "skipped", time_s, time_s)
-            case StepText(path, text, num_tokens):
+            case StepText(path, text, num_tokens, is_thought):
                 step = self.step_at(path, time_s)
-                step.text += text
+                step.text += "" if is_thought else text
                 step.num_tokens += num_tokens
             case StepAsked(path):
                 step = self.step_at(path, time_s)

@@ -33,13 +33,17 @@ MAX_WAITING = 256
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """Texts of one step that wait as one event; numbered as the first of them."""
+    """Texts of one step that wait as one event; numbered as the first of them.
+
+    Thoughts and what the step answers are never in one.
+    """
 
     seq: int
     time_s: float
     path: str
     num_tokens: int
     parts: list[str]
+    is_thought: bool
 
     def close(self, end: Fact) -> None:
         """No text follows: keep it in one piece, which is the step's value where they are equal."""
@@ -48,9 +52,9 @@ class _Text:
         self.parts = [value if isinstance(value, str) and value == whole else whole]
 
     def event(self) -> Event:
-        return Event(
-            self.seq, self.time_s, StepText(self.path, "".join(self.parts), self.num_tokens)
-        )
+        text = "".join(self.parts)
+        fact = StepText(self.path, text, self.num_tokens, self.is_thought)
+        return Event(self.seq, self.time_s, fact)
 
 
 @dataclass(slots=True, eq=False)
@@ -71,11 +75,14 @@ class _Backlog:
                 text.close(fact)
             return
         waiting = self.texts.get(fact.path)
-        if waiting is not None and len(self.entries) >= self.max_separate:
+        is_same = waiting is not None and waiting.is_thought == fact.is_thought
+        if waiting is not None and is_same and len(self.entries) >= self.max_separate:
             waiting.parts.append(fact.text)
             waiting.num_tokens += fact.num_tokens
             return
-        text = _Text(event.seq, event.time_s, fact.path, fact.num_tokens, [fact.text])
+        text = _Text(
+            event.seq, event.time_s, fact.path, fact.num_tokens, [fact.text], fact.is_thought
+        )
         self.entries.append(text)
         self.texts[fact.path] = text
 

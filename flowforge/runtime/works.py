@@ -26,6 +26,7 @@ from flowforge.runtime.commands import (
     ToolResults,
 )
 from flowforge.runtime.events import StepText
+from flowforge.runtime.exact_choice import choose_exactly
 from flowforge.runtime.failures import as_flowforge_error
 from flowforge.runtime.people import text_answer
 from flowforge.runtime.state import Failure
@@ -145,6 +146,10 @@ class Works:
         conversation = await self._conversation(command)
         say(conversation, command.said)
         request = command.request
+        if request.options.scoring == "exact":
+            chosen, scored = await choose_exactly(conversation, request)
+            self.book.enter_scoring(scored, command.model)
+            return Answered(command.path, chosen)
         if self._journal is not None and not request.with_logprob:
             request = replace(request, written=self._journal.written(command))
         items = conversation.generate(request)
@@ -152,7 +157,9 @@ class Works:
         try:
             async for item in items:
                 if isinstance(item, TextDelta):
-                    self._stream.emit(StepText(command.path, item.text, item.num_tokens))
+                    self._stream.emit(
+                        StepText(command.path, item.text, item.num_tokens, item.is_thought)
+                    )
                     if self._journal is not None:
                         await self._journal.wrote(command.path, item.token_ids)
                 else:
@@ -202,7 +209,10 @@ class Works:
         try:
             for turn in turns:
                 say(conversation, turn.said)
-                conversation.add_written(turn.done, turn.prefill, turn.offer)
+                if turn.done.was_weighed:
+                    conversation.add_assistant(turn.done.text)
+                else:
+                    conversation.add_written(turn.done, turn.prefill, turn.offer)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await conversation.close()

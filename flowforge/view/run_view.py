@@ -74,6 +74,7 @@ class RunView:
         self.time_s: float = 0.0
         self.num_tokens: int = 0
         self.revision: int = 0
+        self._thinking: set[str] = set()
         self._changed_steps = 0
         self._summed: _Sum | None = None
 
@@ -104,6 +105,7 @@ class RunView:
             case StepStarted(path):
                 # A try that was cut begins again, or goes on with what it had written.
                 self.texts.pop(path, None)
+                self._thinking.discard(path)
             case StepFinished():
                 self._measure(fact)
             case _:
@@ -122,6 +124,12 @@ class RunView:
             text = self.texts[fact.path] = StreamText()
             self._changed_steps += 1
             self.picture.step_at(fact.path, time_s)
+        if fact.is_thought:
+            self._thinking.add(fact.path)
+        elif fact.text and fact.path in self._thinking:
+            # Thoughts and answer, apart.
+            self._thinking.discard(fact.path)
+            text.append("\n\n", 0, time_s)
         text.append(fact.text, fact.num_tokens, time_s)
         self.num_tokens += fact.num_tokens
         self.tokens.add(time_s, fact.num_tokens)

@@ -44,10 +44,11 @@ class Timeline:
         if idx is not None and idx >= self._view_place:
             first = self._events[idx]
             assert isinstance(first.fact, StepText)
-            if event.time_s - first.time_s < _MERGE_WINDOW_S:
+            is_same = first.fact.is_thought == fact.is_thought
+            if is_same and event.time_s - first.time_s < _MERGE_WINDOW_S:
                 text = first.fact.text + fact.text
                 num_tokens = first.fact.num_tokens + fact.num_tokens
-                joined = StepText(fact.path, text, num_tokens)
+                joined = StepText(fact.path, text, num_tokens, fact.is_thought)
                 self._events[idx] = Event(first.seq, first.time_s, joined)
                 return
         self._texts[fact.path] = len(self._events)

@@ -98,10 +98,11 @@ ArgumentSyntax: TypeAlias = LiteralSyntax | TaggedSyntax
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What stands around a part of an answer."""
+    """What stands around a part of an answer. after: what is written behind it, if more follows."""
 
     opening: str
     closing: str
+    after: str = ""
 
 
 @dataclass(frozen=True, slots=True)

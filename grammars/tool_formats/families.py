@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _JSON = LiteralSyntax()
-_THINK = Span("<think>", "</think>")
+_THINK = Span("<think>", "</think>", "\n\n")
 _NAMED_JSON = (Text('{"name": "'), Name(), Text('", "arguments": '), Arguments(), Text("}"))
 _HERMES_CALL = (
     Text("<tool_call>"),

@@ -1,4 +1,4 @@
-"""How strictly answers are held to their form: what a workflow file says, and what a run makes of it."""
+"""How strictly answers are held to their form: what a file says, and what a run makes of it."""
 
 from __future__ import annotations
 
@@ -142,3 +142,48 @@ async def test_a_run_asks_again_and_takes_the_answer_that_fits() -> None:
     answers = [json.dumps(["x", "x"]), json.dumps(["y", "y"]), json.dumps(["x", "y"])]
     async with start(program, {}, ScriptBackend({"a": answers})) as run:
         assert {"a": ["x", "y"]} == await run.result()
+
+
+@pytest.mark.parametrize(
+    ("options", "budget"),
+    [
+        ("", None),
+        ("      think: false\n", None),
+        ("      think: true\n", 1_024),
+        ("      think: 40\n", 40),
+        ("      think: 40\n" + JSON, 40),
+    ],
+)
+def test_thoughts_have_a_budget_of_their_own(options: str, budget: int | None) -> None:
+    verb = gen_of(HEAD + "      max_tokens: 9\n" + options)
+
+    assert budget == verb.options.think
+    assert 9 == verb.sampling.max_tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        ("      think: 0\n", "WF108", "at least 1"),
+        ("      think: much\n", "WF107", "'think' must be a whole number"),
+        ("      think: 9\n    prefill: Well\n", "WF133", "what the model thinks"),
+        (JSON + "      scoring: exact\n", "WF133", "there is no choice"),
+        ("      choice: [a, b]\n      scoring: sharp\n", "WF107", "'masked' or 'exact'"),
+        ("      choice: [a, b]\n      scoring: exact\n      top_k: 3\n", "WF133", "'top_k'"),
+        ("      choice: [a, b]\n      scoring: exact\n      think: 3\n", "WF133", "'think'"),
+    ],
+)
+def test_what_cannot_be_thought_or_scored_is_reported(options: str, code: str, words: str) -> None:
+    (diagnostic,) = load_text(HEAD + options).diagnostics
+
+    assert code == diagnostic.code
+    assert words in diagnostic.message
+
+
+def test_what_a_file_says_of_all_its_steps_does_not_concern_a_scored_choice() -> None:
+    defaults = "defaults: { gen: { max_tokens: 9, temperature: 0.5 } }\n"
+    head = HEAD.replace("steps:", defaults + "steps:")
+
+    verb = gen_of(head + "      choice: [a, b]\n      scoring: exact\n")
+
+    assert "exact" == verb.options.scoring
