@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import astuple
+from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
@@ -11,6 +12,7 @@ import anyio
 from flowforge.backends.engine import EngineBackend, open_engine_backend
 from flowforge.backends.protocol import BackendStatistics
 from flowforge.engine.model_store import Progress, resolve_model, silent
+from flowforge.engine.text.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -84,6 +86,16 @@ class EngineSet:
         engine = self.own if model is None else await self._engine(model)
         return await engine.open(system=system)
 
+    async def revision_of(self, model: str | None) -> str:
+        """What pins a model's answers: the files it was loaded from, and the day it is told."""
+        engine = self.own if model is None else await self._engine(model)
+        directory = next(path for path, one in self._engines.items() if one is engine)
+        files = await anyio.to_thread.run_sync(_fingerprint, directory)
+        # Templates may print the day, and then an answer is of that day.
+        opening = engine.template.render([Message("user", "Hi")])
+        told = repr((files, opening, engine.engine.vocab_size, engine.capacity))
+        return f"{directory.name} {blake2b(told.encode(), digest_size=8).hexdigest()}"
+
     def statistics(self) -> BackendStatistics:
         """The sums over all engines; peaks of pages may have been at different times."""
         of_each = (astuple(engine.statistics()) for engine in self._engines.values())
@@ -98,6 +110,13 @@ class EngineSet:
                     self._engines[directory] = await self._open_engine(directory)
                 self._by_name[model] = self._engines[directory]
             return self._by_name[model]
+
+
+def _fingerprint(directory: Path) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of a model's files: reading gigabytes would cost more than a step."""
+    files = [path for path in sorted(directory.iterdir()) if path.is_file()]
+    stats = [(path.name, path.stat()) for path in files]
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
 
 async def _directory_of(model: str | Path | None, progress: Progress) -> Path:

@@ -80,7 +80,9 @@ def map_(
     batch = read_batch(loaded.program, rows, seed)
     out = RowFile(output, batch)
     model = loaded.program.model if model is None else model
-    settings = _Settings(backend, model, read_answers(answers_file), jobs, retry_failed, is_quiet)
+    answers = read_answers(answers_file)
+    is_seeded = seed is not None
+    settings = _Settings(backend, model, answers, jobs, retry_failed, is_quiet, is_seeded)
     with open_journal(journal_path) as journal:
         anyio.run(_run, batch, out, journal, settings)
     return _conclude(out, is_quiet=is_quiet)
@@ -96,6 +98,7 @@ class _Settings:
     jobs: int
     tries_failed: bool
     is_quiet: bool
+    is_seeded: bool
 
 
 async def _run(batch: Batch, out: RowFile, journal: Journal, settings: _Settings) -> None:
@@ -117,6 +120,7 @@ async def _run(batch: Batch, out: RowFile, journal: Journal, settings: _Settings
         async with open_backend(settings.backend, settings.model, download) as backend:
             asker = asker_for(settings.answers, NoProgress())
             kept = kept_options(settings.backend, settings.model, settings.answers)
+            kept["is_seeded"] = settings.is_seeded
             runner = BatchRunner(batch, backend, asker, JournalWriter(journal), kept)
 
             def take(result: RowResult) -> None:

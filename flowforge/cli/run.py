@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flowforge.cli.session import SessionOptions
     from flowforge.cli.workflows import Launch
     from flowforge.journal.journal import Journal
+    from flowforge.language.program import JsonValue
     from flowforge.runtime.run_journal import RunJournal
 
 _AT_LEAST_ONE = click.IntRange(min=1)
@@ -82,6 +83,16 @@ _AT_LEAST_ONE = click.IntRange(min=1)
     help="Trace the run with OpenTelemetry, as the OTEL_* variables say where to; without it where "
     "they name an exporter or endpoint.",
 )
+@click.option(
+    "--no-cache",
+    is_flag=True,
+    help="Run every step, also those that say 'cache', and keep nothing.",
+)
+@click.option(
+    "--explain-cache",
+    is_flag=True,
+    help="Say of every step with 'cache' whether its result was there, and if not, what differs.",
+)
 @options.tool_format
 @options.traceback
 @click.option("--backend", default="engine", hidden=True)
@@ -105,6 +116,8 @@ def run(
     detach: bool,
     waits_for_answers: bool,
     no_journal: bool,
+    no_cache: bool,
+    explain_cache: bool,
     otel: bool,
     tool_format: str | None,
     traceback: bool,
@@ -138,6 +151,8 @@ def run(
         with open_journal(journal_path) as journal:
             arguments = [word for word in sys.argv[1:] if word != "--detach"]
             return run_detached(journal.path, [*arguments, "--wait-for-answers"])
+    if explain_cache and (no_journal or no_cache):
+        raise click.UsageError("--explain-cache needs the cache: no --no-journal, no --no-cache")
     if tool_format is not None:
         from flowforge.grammars.tool_formats import choose_format
 
@@ -168,17 +183,22 @@ def run(
         display,
         engine,
         waits_for_answers=waits_for_answers,
+        explains_cache=explain_cache,
         is_traced=otel,
         tool_format=tool_format,
     )
+    cache: dict[str, JsonValue] = {"uses_cache": not no_cache, "is_seeded": seed is not None}
     if no_journal:
         return Session(launch, session).run()
     with open_journal(journal_path) as journal:
-        return Session(launch, session, lambda: _new_run(journal, launch, session)).run()
+        return Session(launch, session, lambda: _new_run(journal, launch, session, cache)).run()
 
 
-def _new_run(journal: Journal, launch: Launch, session: SessionOptions) -> RunJournal:
+def _new_run(
+    journal: Journal, launch: Launch, session: SessionOptions, cache: dict[str, JsonValue]
+) -> RunJournal:
     import time
+    from dataclasses import replace
 
     from flowforge.cli.journals import begun_run
     from flowforge.journal.names import new_run_id
@@ -186,4 +206,5 @@ def _new_run(journal: Journal, launch: Launch, session: SessionOptions) -> RunJo
     from flowforge.runtime.run_journal import RunJournal
 
     begun = begun_run(launch, session, time.time())
+    begun = replace(begun, options={**begun.options, **cache})
     return RunJournal.begin(JournalWriter(journal), new_run_id(), begun)

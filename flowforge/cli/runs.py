@@ -72,6 +72,7 @@ def prune(
     """Forget runs, and give their space back.
 
     A run that is going on is never forgotten. With both options, those that both name.
+    --older-than also forgets results of the step cache that were used last longer ago.
     """
     from flowforge.flows.durations import seconds_of
 
@@ -84,6 +85,12 @@ def prune(
             click.echo(run.run_id)
         if chosen and not dry_run:
             journal.remove([run.run_id for run in chosen])
+        num_results = 0
+        if older_than is not None and not dry_run:
+            num_results = journal.forget_results(time.time() - age_s)
+            if num_results:
+                click.echo(f"{num_results} results of the step cache", err=True)
+        if (chosen or num_results) and not dry_run:
             journal.shrink()
     return ExitCode.DONE
 

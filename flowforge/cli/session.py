@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from flowforge.cli.options import Display
     from flowforge.cli.workflows import Launch
     from flowforge.engine.config import EngineConfig
+    from flowforge.runtime.caching import StepCache
     from flowforge.runtime.commands import StartQuestion
     from flowforge.runtime.events import Event, Fact
     from flowforge.runtime.handle import RunHandle
@@ -51,8 +52,9 @@ class SessionOptions:
     """What the command line said about how to run and what to show.
 
     today: the day that chat templates print; None is this day. waits_for_answers: questions that
-    no file answers wait for `flowforge answer`. is_traced: also where no OTEL_* variable says so.
-    tool_format: how models write tool calls; None is as their chat templates do.
+    no file answers wait for `flowforge answer`. explains_cache: what the step cache had is told.
+    is_traced: also where no OTEL_* variable says so. tool_format: how models write tool calls; None
+    is as their chat templates do.
     """
 
     backend: str
@@ -62,6 +64,7 @@ class SessionOptions:
     engine: EngineConfig | None = None
     today: date | None = None
     waits_for_answers: bool = False
+    explains_cache: bool = False
     is_traced: bool = False
     tool_format: str | None = None
 
@@ -92,6 +95,7 @@ class Session:
         self._options = options
         self._progress: Progress = choose_progress(options.display)
         self._run: RunHandle[object] | None = None
+        self._cache: StepCache | None = None
         self._control = Control(self._cancel_run)
         self._provider: TracerProvider | None = None
         self._viewer_left = anyio.Event()
@@ -138,6 +142,7 @@ class Session:
                 options.tool_format,
             ) as backend:
                 journal = None if self._enter_journal is None else self._enter_journal()
+                self._cache = None if journal is None else journal.cache
                 asker = self._asker()
                 async with (
                     self._controlled(journal),
@@ -250,9 +255,20 @@ class Session:
         assert isinstance(terminal, RunFinished | RunFailed | RunCancelled)
         if not self._options.as_json:
             self._say(accounting_line(terminal.accounting))
+            self._tell_of_cache()
             if self._run_id is not None and not isinstance(terminal, RunFinished):
                 self._say(f"to go on with it: flowforge resume {self._run_id}")
         return code
+
+    def _tell_of_cache(self) -> None:
+        if self._cache is None or not self._cache.notes:
+            return
+        steps = {note.path for note in self._cache.notes}
+        missed = {note.path for note in self._cache.notes if not note.is_hit}
+        self._say(f"{len(steps - missed)} of {len(steps)} cached steps from the cache")
+        if self._options.explains_cache:
+            for note in self._cache.notes:
+                self._say(str(note))
 
     async def _draw_frames(self) -> None:
         while True:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from flowforge.backends.revisions import revision_of
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
@@ -79,6 +81,10 @@ class GatedBackend:
         """See `Backend`."""
         opened = await self._backend.open(system=system, model=model)
         return _GatedConversation(opened, self._gate)
+
+    async def revision_of(self, model: str | None) -> str:
+        """See `backends.revisions.revision_of`."""
+        return await revision_of(self._backend, model)
 
     def statistics(self) -> BackendStatistics:
         """See `Backend`."""

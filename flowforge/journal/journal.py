@@ -28,6 +28,13 @@ from flowforge.journal.records import (
     WorkStarted,
 )
 from flowforge.journal.schema import prepare
+from flowforge.journal.step_cache import (
+    MAX_CACHE_BYTES,
+    find_result,
+    forget_results,
+    keep_result,
+    results_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from flowforge.journal.records import Entry, Partial, RunBegun
+    from flowforge.journal.step_cache import CachedResult
     from flowforge.language.program import JsonValue
 
 _WAL_LIMIT_BYTES = 16_000_000
@@ -144,6 +152,28 @@ class Journal(JournalReader):
                     connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
             connection.execute("DELETE FROM contents WHERE digest NOT IN (SELECT digest FROM uses)")
             self._known.clear()
+
+    # -- the step cache ---------------------------------------------------------------------------
+
+    def cached(self, key: str, now: float) -> CachedResult | None:
+        """The result kept under a key; notes that it was used."""
+        with self._transaction() as connection:
+            return find_result(connection, key, now)
+
+    def cached_at(self, place: str) -> list[CachedResult]:
+        """The results kept for a step, the newest first."""
+        with self._transaction() as connection:
+            return results_at(connection, place)
+
+    def keep_result(self, kept: CachedResult, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        """Keep a result under its key; what does not fit any more is forgotten."""
+        with self._transaction() as connection:
+            keep_result(connection, kept, max_bytes)
+
+    def forget_results(self, unused_since: float) -> int:
+        """Forget the results that were used last before a time; returns how many."""
+        with self._transaction() as connection:
+            return forget_results(connection, unused_since)
 
     def shrink(self) -> None:
         """Give the space of removed runs back to the disk."""

@@ -76,7 +76,23 @@ CREATE TABLE uses (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+_VERSION_2 = """
+CREATE TABLE cache (
+  key TEXT PRIMARY KEY,
+  place TEXT NOT NULL,
+  parts TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  result BLOB NOT NULL,
+  tokens BLOB,
+  created_at REAL NOT NULL,
+  used_at REAL NOT NULL,
+  num_bytes INTEGER NOT NULL
+);
+CREATE INDEX cache_by_place ON cache (place, created_at);
+CREATE INDEX cache_by_use ON cache (used_at);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
 """What makes version k + 1 of version k; a new version is one more script at the end."""
 
 VERSION = len(MIGRATIONS)

@@ -9,6 +9,7 @@ import anyio
 import anyio.to_thread
 
 from flowforge.journal.failpoints import reach
+from flowforge.journal.step_cache import Flights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,12 +33,14 @@ class JournalWriter:
     """Writes the entries of any number of runs of one event loop to one journal.
 
     While one commit is under way, what comes in waits and is the next one. Bounded by the runs,
-    each of which waits for its own. num_commits: so far, for statistics and tests.
+    each of which waits for its own. num_commits: so far, for statistics and tests. flights: equal
+    cached works of these runs.
     """
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.num_commits: int = 0
+        self.flights: Flights = Flights()
         self._waiting = _Batch()
         self._is_writing = False
 

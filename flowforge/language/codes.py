@@ -73,6 +73,7 @@ CODES: Mapping[str, str] = {
     "WF137": "'after' names something that is no step in scope",
     "WF138": "an answer for a timeout that does not fit",
     "WF139": "a step asks for another model than that of the conversation it continues",
+    "WF140": "a step with a tool that writes takes results from the cache",
     # What a program that can run probably does not mean; all are warnings.
     "WF150": "a carried value that nothing reads (warning)",
     "WF151": "two steps that write, in no order (warning)",

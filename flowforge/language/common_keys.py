@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -20,7 +21,7 @@ from flowforge.language.fields import (
     word_of,
 )
 from flowforge.language.joins import ERROR_TYPE
-from flowforge.language.program import Block, Catch, Retry
+from flowforge.language.program import Block, Call, Catch, Gen, Retry
 from flowforge.language.scope import Binding, Names
 from flowforge.language.types import join_types
 from flowforge.language.value_drafts import ValueDraft, expression_of, outside, value_of
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
 
     from flowforge.language.drafts import BlockDraft, Context
     from flowforge.language.expressions import Expression
+    from flowforge.language.program import ToolSpec, Verb
     from flowforge.language.scope import Report
     from flowforge.language.source import Span
     from flowforge.language.types import Type
     from flowforge.language.yaml_nodes import Entry
 
 COMMON_KEYS = ("when", "after", "timeout", "retry", "catch", "finally", "priority")
-UNBUILT_COMMON_KEYS = ("cache",)
+CACHED_VERBS = ("gen", "call")
 _RETRY_KEYS = ("attempts", "backoff", "factor", "max", "jitter")
 _CATCH_KEYS = ("as", "codes", "do", "yield", "else")
 _CODE = re.compile(r"[A-Z]{2}[0-9]{0,3}")
@@ -80,6 +82,28 @@ class CatchDraft:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheDraft:
+    """`cache`. max_age_s: how old a result may be, infinite for any age."""
+
+    max_age_s: float
+    span: Span
+
+    def checked(self, verb: Verb, context: Context) -> float:
+        """The age, once no tool of the step writes."""
+        tools: tuple[ToolSpec, ...] = ()
+        if isinstance(verb, Call) and verb.tool in context.tools:
+            tools = (context.tools[verb.tool],)
+        elif isinstance(verb, Gen) and verb.tool_use is not None:
+            tools = verb.tool_use.tools
+        for tool in tools:
+            if tool.effect == "write":
+                message = f"tool {tool.name!r} writes, and a result from the cache writes nothing"
+                help = "remove 'cache', or declare what the tool does: effect: read, or idempotent"
+                context.report.error("WF140", message, self.span, help)
+        return self.max_age_s
+
+
+@dataclass(frozen=True, slots=True)
 class Common:
     """A step's common keys, resolved. type: of the step's value with them taken into account."""
 
@@ -100,6 +124,7 @@ class CommonDraft:
     catch: CatchDraft | None
     finally_block: BlockDraft | None
     priority: int
+    cache: CacheDraft | None = None
 
     def references(self) -> Iterator[tuple[str, Span]]:
         """Names from outside the step."""
@@ -145,7 +170,18 @@ def parse_common(name: str, step: MappingNode, verb: str, context: Context) -> C
         _parse_catch(name, step.entry("catch"), context),
         None if last is None else parse_inner_block(name, last, context, has_value=False),
         integer_of(step.entry("priority"), report, -_MAX_PRIORITY, _MAX_PRIORITY) or 0,
+        _parse_cache(step.entry("cache"), report) if verb in CACHED_VERBS else None,
     )
+
+
+def _parse_cache(entry: Entry | None, report: Report) -> CacheDraft | None:
+    if entry is None:
+        return None
+    value = entry.value.value if isinstance(entry.value, ScalarNode) else None
+    if value is False:
+        return None
+    age_s = math.inf if value is True else duration_of(entry, report)
+    return None if age_s is None else CacheDraft(age_s, entry.key_span)
 
 
 def parse_retry(entry: Entry | None, report: Report) -> Retry | None:

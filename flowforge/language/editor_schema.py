@@ -171,6 +171,10 @@ _STEP_KEYS: dict[str, Schema] = {
     "catch": _ref("catch", "What the value is when the step has failed."),
     "finally": _ref("block", "What runs once the step is over, however it ended."),
     "priority": {"type": "integer", "description": "Higher goes first."},
+    "cache": {
+        "anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/duration"}],
+        "description": "Whether, or for how long, the result of an equal step is taken instead.",
+    },
 }
 _SAMPLING: Schema = {
     "max_tokens": _integer(1, "How many tokens the answer has at most."),

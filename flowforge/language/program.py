@@ -400,7 +400,8 @@ class Step:
     continues it finds no conversation and is skipped too.
     when: false skips the step, whose value is then null. timeout_s: of one try.
     finally_block: runs once the step is done, failed, caught or cancelled, not when it was skipped;
-    its result is dropped. priority: higher goes first.
+    its result is dropped. priority: higher goes first. cache_s: how old a result of an equal step
+    may be that is taken instead of running this one, infinite for any; None runs it always.
     """
 
     name: str
@@ -415,6 +416,7 @@ class Step:
     catch: Catch | None = None
     finally_block: Block | None = None
     priority: int = 0
+    cache_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from flowforge.language import (
     set_step,
     switch_step,
 )
-from flowforge.language.common_keys import COMMON_KEYS, UNBUILT_COMMON_KEYS, parse_common
+from flowforge.language.common_keys import COMMON_KEYS, parse_common
 from flowforge.language.diagnostics import near_miss
 from flowforge.language.drafts import StepDraft, VerbParser
 from flowforge.language.fields import TAKEN_NAMES, check_keys, is_safe_name, mapping_of
@@ -53,8 +53,8 @@ class VerbRule:
 
 
 VERBS: Mapping[str, VerbRule] = {
-    "gen": VerbRule(gen_step.STEP_KEYS, gen_step.parse_gen),
-    "call": VerbRule(call_step.STEP_KEYS, call_step.parse_call),
+    "gen": VerbRule((*gen_step.STEP_KEYS, "cache"), gen_step.parse_gen),
+    "call": VerbRule((*call_step.STEP_KEYS, "cache"), call_step.parse_call),
     "for": VerbRule(for_step.STEP_KEYS, for_step.parse_for),
     "loop": VerbRule(loop_step.STEP_KEYS, loop_step.parse_loop),
     "if": VerbRule(if_step.STEP_KEYS, if_step.parse_if),
@@ -91,7 +91,7 @@ def parse_step(entry: Entry, context: Context) -> StepDraft:
     rule = VERBS[verb]
     keys = (*rule.keys, *COMMON_KEYS)
     owner = _owner(verb)
-    check_keys(mapping, keys, UNBUILT_COMMON_KEYS, owner, context.report, _keys_of_others(verb))
+    check_keys(mapping, keys, (), owner, context.report, _keys_of_others(verb))
     common = parse_common(entry.key, mapping, verb, context)
     return StepDraft(entry.key, entry.key_span, rule.parse(entry.key, mapping, context), common)
 
@@ -151,6 +151,7 @@ def _resolve_step(
     common = draft.common.resolve(ANY if verb is None else verb[1], names, context)
     if verb is None:
         return None
+    cache = draft.common.cache
     return Step(
         name=draft.name,
         verb=verb[0],
@@ -164,6 +165,7 @@ def _resolve_step(
         catch=common.catch,
         finally_block=common.finally_block,
         priority=draft.common.priority,
+        cache_s=None if cache is None else cache.checked(verb[0], context),
     )
 
 

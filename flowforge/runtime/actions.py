@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from flowforge.errors import FlowForgeError
+from flowforge.language.program import Gen, WrittenTurn
 from flowforge.runtime.commands import StartCall, StartGeneration, StartQuestion
 from flowforge.runtime.conversations import drop_claims, hold
 from flowforge.runtime.events import StepAsked, StepStarted
@@ -34,6 +35,7 @@ from flowforge.runtime.verdicts import decide
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from flowforge.language.program import Verb
     from flowforge.runtime.consequences import Consequences
     from flowforge.runtime.state import RunState, StepState
     from flowforge.runtime.verbs.rules import Action, Reaction, WorkKey
@@ -109,7 +111,9 @@ def _invoke(after: Consequences, step: StepState, action: Invoke) -> None:
     _add_work(after.state, step, path, action.key)
     if action.key is not None:
         after.facts.append(StepStarted(path, "call"))
-    after.commands.append(StartCall(path, action.tool, action.arguments, action.member))
+    after.commands.append(
+        StartCall(path, action.tool, action.arguments, action.member, step.node.step.cache_s)
+    )
 
 
 def _generate(after: Consequences, step: StepState, action: Generate) -> None:
@@ -132,8 +136,21 @@ def _generate(after: Consequences, step: StepState, action: Generate) -> None:
     if action.key is not None:
         after.facts.append(StepStarted(path, "gen", continues))
     after.commands.append(
-        StartGeneration(path, continues, system, action.said, request, action.model)
+        StartGeneration(
+            *(path, continues, system, action.said, request, action.model),
+            cache_s=step.node.step.cache_s,
+            is_seeded=_is_seeded(step.node.step.verb),
+        )
     )
+
+
+def _is_seeded(verb: Verb) -> bool:
+    """Whether the file gives a seed for what a verb writes."""
+    if not isinstance(verb, Gen):
+        return False
+    turns = verb.turns if isinstance(verb.turns, tuple) else ()
+    written = [turn.sampling for turn in turns if isinstance(turn, WrittenTurn)]
+    return any(sampling.seed is not None for sampling in (verb.sampling, *written))
 
 
 def _add_work(state: RunState, step: StepState, path: str, key: WorkKey) -> None:

@@ -46,7 +46,8 @@ class StartGeneration:
 
     continues: None opens that conversation with `system`; another path forks that one; `path`
     itself goes on with the conversation that is there. model: of the conversation, None for the
-    run's own.
+    run's own. cache_s: how old a result may be that is taken instead; None takes none. is_seeded:
+    whether the file gives a seed.
     """
 
     path: str
@@ -55,16 +56,19 @@ class StartGeneration:
     said: tuple[Turn, ...]
     request: GenerateRequest
     model: str | None = None
+    cache_s: float | None = None
+    is_seeded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StartCall:
-    """Run a tool with these arguments. member: which tool of a server."""
+    """Run a tool with these arguments. member: which tool of a server. cache_s: see above."""
 
     path: str
     tool: ToolSpec
     arguments: Mapping[str, JsonValue]
     member: str | None = None
+    cache_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,18 @@ if TYPE_CHECKING:
     from flowforge.language.program import JsonValue, Program, Step
 
 _COUNTERS = re.compile(r"\[\d+\]|[#.]\d+")
-_UNSEEN = frozenset({"location", "type", "file"})
-"""Fields that say where something stands, or what follows from the rest."""
+_UNSEEN = frozenset({"location", "type", "file", "cache_s"})
+"""Fields that say where something stands, what follows from the rest, or where results are from."""
 
 
 def definitions_of(program: Program) -> dict[str, str]:
     """The hash of every step of a program and of the programs it runs, by static path."""
     return dict(_definitions(program.steps, ""))
+
+
+def digest_of_part(part: object) -> str:
+    """The hash of a piece of a program, as its author wrote it."""
+    return digest_of(_written(part))
 
 
 def static_path(path: str) -> str:

@@ -15,6 +15,7 @@ from flowforge.errors import InternalError, WorkflowError
 from flowforge.journal.lease import Lease
 from flowforge.journal.records import Resumed, Untold
 from flowforge.language.diagnostics import near_miss
+from flowforge.runtime.caching import StepCache
 from flowforge.runtime.definitions import static_path
 from flowforge.runtime.event_json import fact_from_json, kind_of
 from flowforge.runtime.events import Event, RunResumed
@@ -90,7 +91,8 @@ class RunJournal:
     """The journal as one run sees it. Holds the run's lease until `close`.
 
     first_seq: number of the first event of this process, once the run goes on.
-    on_uncertain: what overrides the tools' own word about calls whose end is not known.
+    on_uncertain: what overrides the tools' own word about calls whose end is not known. cache: of
+    the steps, None where the run takes no results.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class RunJournal:
         self.row: RunRow | None = None
         self.on_uncertain: OnUncertain | None = None
         self.first_seq = 0
+        self.cache: StepCache | None = None
         self._writer = writer
         self._lease = lease
         self._written: dict[tuple[str, int], tuple[int, ...]] = {}
@@ -117,7 +120,9 @@ class RunJournal:
         except BaseException:
             lease.release()
             raise
-        return cls(writer, run_id, lease, Recorder(writer, run_id))
+        run = cls(writer, run_id, lease, Recorder(writer, run_id))
+        run._use_cache(begun)
+        return run
 
     @classmethod
     def resume(
@@ -146,6 +151,7 @@ class RunJournal:
                 )
             run = cls(writer, row.run_id, lease, Recorder(writer, row.run_id))
             run.row = row
+            run._use_cache(row.begun)
             run.on_uncertain = on_uncertain
             run._definitions = definitions
             run._is_unchanged = definitions == row.begun.definitions
@@ -185,6 +191,7 @@ class RunJournal:
             journal.copy_works(old.run_id, new_id, kept)
             run = cls(writer, new_id, lease, Recorder(writer, new_id))
             run.row = journal.run(new_id)
+            run._use_cache(begun)
             run._definitions = begun.definitions
             run._is_unchanged = begun.definitions == old.begun.definitions
             run._require_unchanged(old, besides=step)
@@ -218,6 +225,12 @@ class RunJournal:
     def seed(self) -> int | None:
         """The seed of a run that goes on."""
         return None if self.row is None else self.row.begun.seed
+
+    def _use_cache(self, begun: RunBegun) -> None:
+        """Take results of equal steps, unless the run was begun without."""
+        if begun.options.get("uses_cache", True):
+            is_seeded = bool(begun.options.get("is_seeded", False))
+            self.cache = StepCache(self._writer, self.recorder, is_seeded=is_seeded)
 
     # -- going on ---------------------------------------------------------------------------------
 

@@ -12,8 +12,10 @@ import anyio
 
 from flowforge.backends.answer_grammars import value_of_answer
 from flowforge.backends.protocol import GenerationDone, TextDelta
+from flowforge.backends.revisions import revision_of
 from flowforge.errors import InternalError
 from flowforge.runtime.accounting import AccountBook
+from flowforge.runtime.caching import chain_of, parts_of_call, parts_of_generation
 from flowforge.runtime.commands import (
     Answered,
     Failed,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from flowforge.backends.protocol import Backend, Conversation, GenerateRequest
+    from flowforge.runtime.caching import StepCache
     from flowforge.runtime.commands import Report, Turn
     from flowforge.runtime.people import Asker
     from flowforge.runtime.run_journal import PastTurn, RunJournal
@@ -118,6 +121,12 @@ class Works:
         self._send(report)
 
     async def _act(self, command: StartGeneration | StartCall | StartQuestion) -> Report:
+        cache = None if self._journal is None else self._journal.cache
+        if cache is None or isinstance(command, StartQuestion) or command.cache_s is None:
+            return await self._carry_out(command)
+        return await self._cached(command, cache)
+
+    async def _carry_out(self, command: StartGeneration | StartCall | StartQuestion) -> Report:
         match command:
             case StartGeneration():
                 return await self._answer(command)
@@ -126,6 +135,47 @@ class Works:
             case StartQuestion():
                 answer = text_answer(command.path, await self._asker(command))
                 return Returned(command.path, answer)
+
+    # -- results from the cache -------------------------------------------------------------------
+
+    async def _cached(self, command: StartGeneration | StartCall, cache: StepCache) -> Report:
+        parts = await self._parts(command, cache)
+        async with cache.only_one(parts):
+            found = await cache.find(command, parts)
+            if found is None:
+                report = await self._carry_out(command)
+                if isinstance(report, Answered | Returned):
+                    await cache.keep(command, parts, report)
+                return report
+        if isinstance(command, StartGeneration) and isinstance(found, Answered):
+            return await self._take(command, found.done)
+        return found
+
+    async def _parts(
+        self, command: StartGeneration | StartCall, cache: StepCache
+    ) -> dict[str, str]:
+        if isinstance(command, StartCall):
+            return parts_of_call(command, self._toolbox.function_of(command.tool))
+        assert self._journal is not None
+        revision = await revision_of(self._backend, command.model)
+        source = command.continues
+        turns = [] if source is None else await self._journal.turns_before(source, ())
+        return parts_of_generation(command, revision, chain_of(turns), is_seeded=cache.is_seeded)
+
+    async def _take(self, command: StartGeneration, done: GenerationDone) -> Report:
+        """Go on as if the model had just written this.
+
+        A conversation that is not open is made from the journal once somebody continues it.
+        """
+        path = command.path
+        if command.continues != path:
+            self._send(Opened(path))
+        else:
+            # It lacks this turn.
+            await self.release(path)
+        if done.text:
+            self._stream.emit(StepText(path, done.text, 0))
+        return Answered(path, await _with_value(command.request, done))
 
     # -- calls ------------------------------------------------------------------------------------
 

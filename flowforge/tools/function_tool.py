@@ -56,6 +56,11 @@ class FunctionTool:
         return f"FunctionTool({self.spec.name!r}, {self.spec.function!r})"
 
     @property
+    def function(self) -> Callable[..., object]:
+        """The function itself."""
+        return self._function
+
+    @property
     def doc(self) -> str:
         """The function's docstring; "" without one."""
         return inspect.getdoc(self._function) or ""

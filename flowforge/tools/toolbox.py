@@ -12,7 +12,7 @@ from flowforge.tools.function_tool import FunctionTool
 from flowforge.tools.loading import load_function
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
     from flowforge.errors import Location
     from flowforge.grammars.tool_formats import ToolDefinition
@@ -78,6 +78,11 @@ class Toolbox:
         if member is None:
             raise InternalError("IN520", f"tool {spec.name!r} was called and is no function")
         return await self._servers[spec.location].call(member, arguments, path)
+
+    def function_of(self, spec: ToolSpec) -> Callable[..., object] | None:
+        """The function behind a tool; None for a server or a workflow."""
+        tool = self._functions.get(spec.location)
+        return None if tool is None else tool.function
 
     def _definitions(self, spec: ToolSpec) -> tuple[ToolDefinition, ...]:
         if spec.program is not None:
