@@ -176,8 +176,11 @@ def _taken(found: CachedResult, path: str) -> Result:
     report = report_of(row)
     assert isinstance(report, Answered | Returned)
     if isinstance(report, Answered):
-        # Nothing was computed.
-        return replace(report, done=replace(report.done, usage=Usage()))
+        # Nothing was computed. The prompt's length stays: a conversation that is made again is held
+        # to it.
+        prompt_tokens = report.done.usage.prompt_tokens
+        usage = Usage(prompt_tokens=prompt_tokens, reused_tokens=prompt_tokens)
+        return replace(report, done=replace(report.done, usage=usage))
     return report
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
 from click.testing import CliRunner
 from programs import block, call, for_each, gen, program, tool
 
+from flowforge.backends.protocol import Usage
 from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.cli.app import app
 from flowforge.journal.journal import Journal
@@ -95,6 +96,21 @@ async def test_a_step_that_was_run_before_gives_its_result_without_a_model(lab: 
     assert (first, second) == ({"one": "A"}, {"one": "A"})
     assert lab.asked == []
     assert [(note.path, note.is_hit) for note in lab.notes] == [("one", True)]
+
+
+async def test_a_hit_keeps_the_length_of_its_prompt_and_computed_nothing(lab: Lab) -> None:
+    workflow = program(gen("one", keys=ANY_AGE))
+    await lab.run(workflow, {"one": "A"})
+    await lab.run(workflow, {})
+
+    made, taken = (lab.journal.works_at(name, "one")[0].result for name in ("r1", "r2"))
+
+    assert isinstance(made, dict)
+    assert isinstance(taken, dict)
+    length = cast("dict[str, int]", made["usage"])["prompt_tokens"]
+    assert length > 0
+    usage = Usage(prompt_tokens=length, reused_tokens=length)
+    assert taken["usage"] == asdict(usage)
 
 
 async def test_a_step_without_cache_runs_each_time(lab: Lab) -> None:
