@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from flowforge.flows.retries import Retry
     from flowforge.flows.rounds import Round, rounds
     from flowforge.flows.run import Run
+    from flowforge.flows.servers import McpTools, mcp
     from flowforge.flows.starting import run, run_sync, start
     from flowforge.flows.streams import TextStream, ValueStream
     from flowforge.flows.tool import Tool, tool
@@ -50,6 +51,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "Flow",
     "Fork",
     "Grammar",
+    "McpTools",
     "Retry",
     "Round",
     "Run",
@@ -58,6 +60,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "Tool",
     "ValueStream",
     "flow",
+    "mcp",
     "rounds",
     "tool",
     # Runs
@@ -101,6 +104,7 @@ _HOMES = {
     "Grammar": "flowforge.tools.argument_grammars",
     "InternalError": "flowforge.errors",
     "Location": "flowforge.errors",
+    "McpTools": "flowforge.flows.servers",
     "Retry": "flowforge.flows.retries",
     "Round": "flowforge.flows.rounds",
     "Run": "flowforge.flows.run",
@@ -119,6 +123,7 @@ _HOMES = {
     "check": "flowforge.runtime.checking",
     "flow": "flowforge.flows.flow",
     "load": "flowforge.runtime.checking",
+    "mcp": "flowforge.flows.servers",
     "rounds": "flowforge.flows.rounds",
     "run": "flowforge.flows.starting",
     "run_sync": "flowforge.flows.starting",

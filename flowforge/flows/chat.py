@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from flowforge.flows.retries import NextTry, Retry
     from flowforge.flows.sampling import SamplingOptions
     from flowforge.flows.scopes import Scope
+    from flowforge.flows.servers import McpTools
     from flowforge.flows.tool_turns import AnyTool, ToolChoiceWord, ToolTurns
     from flowforge.flows.votes import StopWhen
 
@@ -89,7 +90,7 @@ class Chat:
         self,
         /,
         *,
-        tools: Sequence[AnyTool],
+        tools: Sequence[AnyTool | McpTools],
         choice: ToolChoiceWord | AnyTool = "auto",
         rounds: int = 8,
         parallel: bool | int = True,
@@ -119,7 +120,7 @@ class Chat:
         *,
         items: int | None = None,
         regex: str | None = None,
-        tools: Sequence[AnyTool] = (),
+        tools: Sequence[AnyTool | McpTools] = (),
         choice: ToolChoiceWord | AnyTool = "auto",
         rounds: int = 8,
         parallel: bool | int = True,
@@ -135,15 +136,15 @@ class Chat:
         JSON of its schema. `str` is text, like no kind at all. items: exact length of a list.
         regex: the whole text matches it. retry: tries in all, or a Retry; each try answers the same
         prompt anew. name: of the step, for its path.
-        tools: functions made by `tool` that the model may call before it answers in free text, in
-        up to `rounds` turns. choice: whether it must call in the first of them, or which. parallel:
-        whether, or how many, calls one turn may hold. on_rounds: what follows the last round,
-        on_tool_error: what a failed call; as in a workflow's `gen`.
+        tools: functions made by `tool`, and servers by `mcp`, that the model may call before it
+        answers in free text, in up to `rounds` turns. choice: whether it must call in the first of
+        them, or which. parallel: whether, or how many, calls one turn may hold. on_rounds: what
+        follows the last round, on_tool_error: what a failed call; as in a workflow's `gen`.
         Raises WorkflowError WF501 for an answer that must be whole and was cut off, WF603, WF608,
         ChatBusy.
         """
         if tools:
-            turns = tool_turns(
+            turns = await tool_turns(
                 self._cursor.session,
                 tools,
                 choice=choice,

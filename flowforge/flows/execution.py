@@ -86,6 +86,7 @@ async def start_flow(
     execution = _Execution(flow, inputs, session)
     body_error: Exception | None = None
     async with anyio.create_task_group() as tasks:
+        session.servers.serve_in(tasks)
         tasks.start_soon(execution.drive)
         try:
             yield FlowHandle(execution)

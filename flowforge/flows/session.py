@@ -11,6 +11,7 @@ import anyio
 from flowforge.backends.protocol import BackendStatistics, GenerationDone, TextDelta
 from flowforge.errors import FlowForgeError, InternalError
 from flowforge.flows.failures import FailureLog
+from flowforge.flows.servers import FlowServers
 from flowforge.flows.values import shown_value
 from flowforge.runtime.accounting import AccountBook
 from flowforge.runtime.events import (
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     )
     from flowforge.flows.memo import FlowMemo
     from flowforge.flows.retries import NextTry
+    from flowforge.flows.servers import McpTools
     from flowforge.flows.tool import Tool
     from flowforge.flows.tool_turns import AnyTool
     from flowforge.language.program import JsonValue
@@ -98,6 +100,7 @@ class FlowSession:
         self._book = AccountBook()
         self._conversations: dict[int, _Open] = {}
         self._tools: dict[int, FunctionTool] = {}
+        self.servers: FlowServers = FlowServers()
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -157,6 +160,21 @@ class FlowSession:
             tool.spec, dict(arguments), path, act, self.asker, self.stream.emit
         )
 
+    async def call_member(
+        self, tools: McpTools, member: str, arguments: Mapping[str, JsonValue], path: str
+    ) -> JsonValue:
+        """Call a tool of a server, unless an earlier process had its result."""
+        connection = await self.servers.connection(tools)
+
+        async def act() -> JsonValue:
+            return await connection.call(member, arguments, path)
+
+        if self.memo is None:
+            return await act()
+        return await self.memo.call(
+            tools.spec, dict(arguments), path, act, self.asker, self.stream.emit
+        )
+
     async def ask(self, question: StartQuestion) -> str:
         """Ask a person, unless an earlier process had the answer."""
         if self.memo is None:
@@ -184,7 +202,8 @@ class FlowSession:
             self.close_failures.append(Failure("run", as_flowforge_error(error)))
 
     async def close_all(self) -> None:
-        """Give back what is still open: after the flow, nothing unless the flow was killed."""
+        """Give back what is still open: servers, and conversations if the flow was killed."""
+        self.servers.close()
         for one in list(self._conversations.values()):
             await self.close(one.conversation)
 

@@ -9,6 +9,7 @@ import anyio
 
 from flowforge.errors import FlowForgeError, WorkflowError
 from flowforge.flows.answers import require_not_cut_off
+from flowforge.flows.servers import McpTools
 from flowforge.flows.tool import Tool
 from flowforge.language.program import ToolUse
 from flowforge.runtime.verbs.rules import Invoke, Tell
@@ -41,7 +42,7 @@ _MAX_CALLS = ToolUse(()).max_calls
 class ToolTurns:
     """What a turn may call. Made by `Chat.gen`; the words are those of a workflow's `gen`."""
 
-    tools: tuple[AnyTool, ...]
+    tools: tuple[AnyTool | McpTools, ...]
     use: ToolUse
     offered: Mapping[Location, tuple[ToolDefinition, ...]]
     session: FlowSession
@@ -97,16 +98,22 @@ class ToolTurns:
         step_path = call_path(path, invoke.key)
         try:
             with self.session.step(step_path, "call") as end:
-                value = await self.session.call_tool(tool, invoke.arguments, step_path)
+                if isinstance(tool, McpTools):
+                    member = invoke.member or ""
+                    value = await self.session.call_member(
+                        tool, member, invoke.arguments, step_path
+                    )
+                else:
+                    value = await self.session.call_tool(tool, invoke.arguments, step_path)
                 end.value = value
         except FlowForgeError as error:
             return error
         return value
 
 
-def tool_turns(
+async def tool_turns(
     session: FlowSession,
-    tools: Sequence[AnyTool],
+    tools: Sequence[AnyTool | McpTools],
     *,
     choice: ToolChoiceWord | AnyTool,
     rounds: int,
@@ -114,7 +121,7 @@ def tool_turns(
     on_rounds: Literal["answer", "fail"],
     on_tool_error: Literal["tell", "fail"],
 ) -> ToolTurns:
-    """Read the arguments of `Chat.gen`. Raises WorkflowError WF614, ToolError TL102."""
+    """Read the arguments of `Chat.gen`. Raises WorkflowError WF614, ToolError TL102, TL301."""
     max_calls = (_MAX_CALLS if parallel else 1) if isinstance(parallel, bool) else parallel
     if rounds < 1 or max_calls < 1:
         raise _unusable(f"rounds and parallel must be at least 1, got {rounds} and {max_calls}")
@@ -129,11 +136,16 @@ def tool_turns(
         on_rounds,
         on_tool_error,
     )
-    offered = {
-        tool.spec.location: (definition_of_function(tool.spec, session.function_tool(tool)),)
-        for tool in tools
-    }
+    offered = {tool.spec.location: await _definitions(session, tool) for tool in tools}
     return ToolTurns(tuple(tools), use, offered, session)
+
+
+async def _definitions(
+    session: FlowSession, tool: AnyTool | McpTools
+) -> tuple[ToolDefinition, ...]:
+    if isinstance(tool, McpTools):
+        return (await session.servers.connection(tool)).definitions
+    return (definition_of_function(tool.spec, session.function_tool(tool)),)
 
 
 def _unusable(reason: str) -> WorkflowError:
