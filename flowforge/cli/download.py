@@ -71,7 +71,7 @@ class DownloadProgress:
 
 
 def download_bar(console: Console) -> Progress:
-    """What a download shows; one of unknown size moves to and fro."""
+    """What a download shows; one of unknown size moves from side to side."""
     from rich.progress import (
         BarColumn,
         DownloadColumn,

@@ -51,17 +51,17 @@ def mcp(
 
     The words are those of `mcp:` in a workflow file. The first turn that offers them reaches the
     server, a process in the working directory or a url; it is let go when the run ends.
-    Raises WorkflowError WF614.
+    Raises WorkflowError WF616.
     """
     if bool(command) == (url is not None):
         raise WorkflowError(
-            "WF614",
+            "WF616",
             f"server {name!r} is reached by a command or by a url, and has both or neither",
             help="write mcp(NAME, command=[program, argument]) or mcp(NAME, url='http://…')",
         )
     if not name.isidentifier() or "__" in name:
         raise WorkflowError(
-            "WF614", f"server {name!r} must be called by one word without '__'", help="rename it"
+            "WF616", f"server {name!r} must be called by one word without '__'", help="rename it"
         )
     frame = inspect.currentframe()
     caller = None if frame is None else frame.f_back

@@ -121,7 +121,7 @@ async def tool_turns(
     on_rounds: Literal["answer", "fail"],
     on_tool_error: Literal["tell", "fail"],
 ) -> ToolTurns:
-    """Read the arguments of `Chat.gen`. Raises WorkflowError WF614, ToolError TL102, TL301."""
+    """Read the arguments of `Chat.gen`. Raises WorkflowError WF616, ToolError TL102, TL301."""
     max_calls = (_MAX_CALLS if parallel else 1) if isinstance(parallel, bool) else parallel
     if rounds < 1 or max_calls < 1:
         raise _unusable(f"rounds and parallel must be at least 1, got {rounds} and {max_calls}")
@@ -149,4 +149,4 @@ async def _definitions(
 
 
 def _unusable(reason: str) -> WorkflowError:
-    return WorkflowError("WF614", f"the tools of a turn cannot be used: {reason}")
+    return WorkflowError("WF616", f"the tools of a turn cannot be used: {reason}")

@@ -172,9 +172,9 @@ ROOM_CODES: Mapping[str, str] = {
     "WF611": "a stream is asked for its result before its end",
     "WF612": "a function that cannot be a flow",
     "WF613": "a tool is called with arguments that it does not have",
-    "WF614": "tools that a turn of a flow cannot use",
     "WF614": "a flow that cannot be loaded",
     "WF615": "a blocking run inside a running event loop",
+    "WF616": "tools that a turn of a flow cannot use",
     # Runs of a journal.
     "WF701": "a journal has no run of that name, or more than one",
     "WF702": "a completed step of a run was changed, or is asked with other things than it was",

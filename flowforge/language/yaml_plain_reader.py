@@ -27,7 +27,7 @@ _UNUSUAL = re.compile(
 )
 _SKIPPED = re.compile(r"(?: *(?:#[^\n]*)?\n)*( *)(?:#[^\n]*\Z)?")
 _LINE_END = re.compile(r" *(?: #[^\n]*)?(?=\n|\Z)")
-_KEY = re.compile(r"(?:(\w[\w./-]{0,200})|'([^'\n]{1,200})'|\"([^\"\\\n]{1,200})\"):(?= |\n|\Z)")
+_KEY = re.compile(r"(?:([\w$][\w./-]{0,200})|'([^'\n]{1,200})'|\"([^\"\\\n]{1,200})\"):(?= |\n|\Z)")
 _SINGLE = re.compile(r"'((?:[^'\n]|'')*)'")
 _DOUBLE = re.compile(r'"((?:[^"\\\n]|\\["\\nt/])*)"')
 _ESCAPE = re.compile(r"\\(.)")

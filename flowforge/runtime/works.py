@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from flowforge.tools.toolbox import Toolbox
 
 
-
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """Whom the works of a run act through."""

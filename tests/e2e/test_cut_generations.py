@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from flowforge.backends.protocol import Backend, Conversation
     from flowforge.language.program import JsonValue
 
-SCHEMA: Mapping[str, JsonValue] = {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 3}
+SCHEMA: Mapping[str, JsonValue] = {
+    "type": "array",
+    "items": {"type": "string", "maxLength": 12},
+    "maxItems": 3,
+}
 REQUESTS = {
     "free": GenerateRequest(Sampling(max_tokens=10, temperature=0.9, top_p=0.95, seed=11)),
     "stop": GenerateRequest(Sampling(max_tokens=12, temperature=0.0, stop=(",", "."))),

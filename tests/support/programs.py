@@ -36,6 +36,7 @@ from flowforge.runtime.commands import (
     Opened,
     ReleaseConversation,
     Returned,
+    Said,
     StartCall,
     StartGeneration,
     StartQuestion,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from flowforge.language.program import Join, JsonValue, Verb
-    from flowforge.runtime.commands import Outcome, Report
+    from flowforge.runtime.commands import Outcome, Report, Turn
     from flowforge.runtime.events import Fact
     from flowforge.runtime.state import RunState
 
@@ -318,7 +319,7 @@ class Stage:
         if source is not None:
             assert source not in self.closed, f"{path} forks what was released"
             before = self.history[source]
-        said = "".join(f"{turn}\n" for turn in command.said)
+        said = "".join(f"{_shown(turn)}\n" for turn in command.said)
         self.history[path] = f"{before}{said}"
         self.running.append(command)
         if source != path:
@@ -340,3 +341,7 @@ class Stage:
     def _stopped(self, path: str) -> None:
         self.stopping.discard(path)
         self.tell(Stopped(path))
+
+
+def _shown(turn: Turn) -> str:
+    return f"{turn.role}: {turn.text}" if isinstance(turn, Said) else f"tools: {turn.results}"

@@ -71,7 +71,6 @@ FILES = [
     ("WF100", "1:1", "name: t\n" + GEN),
     ("WF100", "1:1", "flowforge: 2\nname: t\n" + GEN),
     ("WF101", "4:17", HEAD + "steps:\n  a: {user: hi, uzer: hi, gen: }\n"),
-    ("WF102", "4:24", HEAD + "steps:\n  a: {user: hi, gen: , cache: yes}\n"),
     ("WF102", "4:25", HEAD + "steps:\n  a: { user: hi, gen: { logprobs: 2 } }\n"),
     ("WF103", "1:1", "flowforge: 1\n" + GEN),
     ("WF104", "4:14", HEAD + "steps:\n  a: { from: b, gen: }\n"),
@@ -123,6 +122,7 @@ FILES = [
      "choices: [yes] }\n"),
     ("WF138", "4:18", HEAD + "steps:\n  a: { ask: ok?, on_timeout: no }\n"),
     ("WF139", "5:40", HEAD + GEN + "  b: { from: a, user: x, gen: , model: m }\n"),
+    ("WF140", "4:24", WRITER + "steps: { a: { call: t, cache: true } }\n"),
     ("WF150", "4:25", LOOP.format("x: 1, y: 2", 3, "b: { set: '${ x }' }", "x: '${ b }'")),
     ("WF151", "5:3", WRITER + "steps: { a: { call: t },\n  b: { call: t } }\n"),
     ("WF152", "4:3", HEAD + "steps:\n  a: { user: hi, gen: }\n  b: { user: hi, gen: }\n"
