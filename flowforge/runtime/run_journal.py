@@ -102,7 +102,7 @@ class RunJournal:
         self.recorder: Recorder = recorder
         self.row: RunRow | None = None
         self.on_uncertain: OnUncertain | None = None
-        self.first_seq = 0
+        self.first_seq: int = 0
         self.cache: StepCache | None = None
         self._writer = writer
         self._lease = lease

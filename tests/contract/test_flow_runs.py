@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 import flowforge as ff
+from flowforge.backends.protocol import GenerateRequest
 from flowforge.flows.scopes import Scope
 from flowforge.runtime.events import (
     RunCancelled,
@@ -60,7 +61,7 @@ async def test_types_come_in_and_values_come_out() -> None:
     assert ["a", "b", "c", "b"] == await ff.run(questions, backend=backend, topic="tides")
     assert 0 == backend.num_open
     assert "system: You know tides.\nuser: Name three." == backend.prompts[0].text
-    assert ("a", "b", "c") == backend.prompts[1].request.choice
+    assert ("a", "b", "c") == requests_of(backend)[1].choice
 
 
 async def test_an_answer_that_breaks_its_type_leaves_the_chat_as_it_was() -> None:
@@ -109,7 +110,7 @@ async def test_the_seed_of_a_generation_follows_from_run_seed_and_path() -> None
     async def seeds(seed: int) -> list[int | None]:
         backend = script({"*": ["a", "b", "c"], "chosen": "b"})
         await ff.run(questions, backend=backend, topic="t", seed=seed)
-        return [prompt.request.sampling.seed for prompt in backend.prompts]
+        return [request.sampling.seed for request in requests_of(backend)]
 
     first = await seeds(1)
 
@@ -405,7 +406,7 @@ async def test_samples_of_a_vote_have_seeds_of_their_own() -> None:
     backend = script({"vote": "5"})
     await ff.run(votes, backend=backend)
 
-    assert 3 == len({prompt.request.sampling.seed for prompt in backend.prompts})
+    assert 3 == len({request.sampling.seed for request in requests_of(backend)})
 
 
 # -- tools and people -----------------------------------------------------------------------------
@@ -678,3 +679,9 @@ def test_run_sync_needs_no_event_loop() -> None:
     backend = script({"names": ["a", "b", "c"], "chosen": "a"})
 
     assert ["a", "b", "c", "a"] == ff.run_sync(questions, backend=backend, topic="t")
+
+
+def requests_of(backend: ff.ScriptBackend) -> list[GenerateRequest]:
+    """What the model was asked to write."""
+    requests = [prompt.request for prompt in backend.prompts]
+    return [request for request in requests if isinstance(request, GenerateRequest)]

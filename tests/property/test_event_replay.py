@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from hypothesis import given
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 COST = Accounting(1, 2, 3, None, 4, 5, 0.5)
 PATHS = ("a", "b[0]/c", "b[1]/c", "d#2")
-values = st.none() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=3)
+values: st.SearchStrategy[Any] = (
+    st.none() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=3)
+)
 texts = st.text(max_size=4)
 
 
@@ -61,35 +63,29 @@ def histories(draw: st.DrawFn) -> list[Fact]:
         if choice <= 3:
             facts.append(StepText(path, draw(texts), draw(st.integers(0, 3))))
         elif choice == 4:
-            facts.append(
-                draw(
-                    st.sampled_from(
-                        [
-                            StepAsked(path, "well?", ("yes", "no"), [1]),
-                            StepCaught(path, "EN1", "lost", None),
-                            RunResumed(3, (path,)),
-                        ]
-                    )
-                )
-            )
+            meanwhile: list[Fact] = [
+                StepAsked(path, "well?", ("yes", "no"), [1]),
+                StepCaught(path, "EN1", "lost", None),
+                RunResumed(3, (path,)),
+            ]
+            facts.append(draw(st.sampled_from(meanwhile)))
         else:
             open_paths.remove(path)
-            facts.append(
-                draw(
-                    st.sampled_from(
-                        [
-                            StepFinished(path, draw(values), "stop", Usage(4, 1, 3, 2, 0.1, 0.2)),
-                            StepFinished(path, draw(values)),
-                            StepFailed(path, "WF1", "no", "do"),
-                            StepRetried(path, "EN1", "lost", None, f"{path}#2", 0.5),
-                            StepCancelled(path),
-                        ]
-                    )
-                )
-            )
+            ends: list[Fact] = [
+                StepFinished(path, draw(values), "stop", Usage(4, 1, 3, 2, 0.1, 0.2)),
+                StepFinished(path, draw(values)),
+                StepFailed(path, "WF1", "no", "do"),
+                StepRetried(path, "EN1", "lost", None, f"{path}#2", 0.5),
+                StepCancelled(path),
+            ]
+            facts.append(draw(st.sampled_from(ends)))
     failed = StepFailed("a", "WF1", "no", None)
-    ends = [RunFinished({"o": draw(values)}, COST), RunFailed((failed,), COST), RunCancelled(COST)]
-    facts.append(draw(st.sampled_from(ends)))
+    last: list[Fact] = [
+        RunFinished({"o": draw(values)}, COST),
+        RunFailed((failed,), COST),
+        RunCancelled(COST),
+    ]
+    facts.append(draw(st.sampled_from(last)))
     return facts
 
 
@@ -147,10 +143,10 @@ def test_a_stream_that_was_restored_goes_on_to_the_same_state(
             text, num = before.text + fact.text, before.num_tokens + fact.num_tokens
             written[fact.path] = StepText(fact.path, text, num)
     ended = {getattr(fact, "path", "") for fact in facts[:cut] if _is_end(fact)}
-    for path, text in written.items():
+    for path, cut_text in written.items():
         if path not in ended:
             # A generation that was cut tells first what it had written.
-            stream.emit(text)
+            stream.emit(cut_text)
     for fact in facts[cut:]:
         stream.emit(fact)
     whole = EventStream(lambda: 0.0)

@@ -49,7 +49,3 @@ def test_every_test_of_the_table_is_there() -> None:
             rf"^((async )?def {test}\(|{test} = )", sources.get(file, ""), re.MULTILINE
         )
     ]
-
-
-def _defines(source: str, test: str) -> bool:
-    return re.search(rf"^((async )?def {test}\(|{test} = )", source, re.MULTILINE) is not None
