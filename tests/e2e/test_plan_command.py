@@ -47,15 +47,19 @@ def test_a_prefill_that_may_exceed_the_limit_ends_with_1(
 
 @pytest.mark.model
 @pytest.mark.parametrize("file", sorted(WORKFLOWS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_example_has_a_plan_within_the_context(file: Path, default_model_dir: Path) -> None:
+def test_every_example_has_a_plan_within_the_context_as_far_as_known(
+    file: Path, default_model_dir: Path
+) -> None:
     arguments = ["-i", "text=Ten short words."] if file.stem == "map_reduce_summary" else []
 
     result = plan(file, *arguments, "--model", default_model_dir, "--json")
 
     assert 0 == result.exit_code, result.output
     told = json.loads(result.stdout)
-    assert "fits" == told["context_fit"]
-    assert told["cost"]["prefilled"]["most"] is not None
+    # Nobody knows how long a text it is that a tool will give.
+    reads_results = file.stem in {"sql_analyst", "trip_agent"}
+    assert ("may not fit" if reads_results else "fits") == told["context_fit"]
+    assert reads_results == (told["cost"]["prefilled"]["most"] is None)
 
 
 @pytest.mark.model

@@ -109,7 +109,7 @@ def test_branches_of_a_seed_draw_apart_and_each_again_the_same() -> None:
 
 @pytest.mark.parametrize("branch", [-1, 2**64])
 def test_a_branch_out_of_range_is_refused(branch: int) -> None:
-    with pytest.raises(EngineError, match="branch must be from 0"):
+    with pytest.raises(EngineError, match="branch must be"):
         SamplingParams(branch=branch)
 
 
