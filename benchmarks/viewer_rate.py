@@ -38,7 +38,7 @@ _LAST_WORDS = "the very last words"
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rate", type=int, default=5_000)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--size", default="160x48")
@@ -161,11 +161,13 @@ def _measure_opening(file: Path, num_messages: int, size: tuple[int, int]) -> No
 
 
 def _beginning() -> list[str]:
-    told: list[dict[str, object]] = [{"event": "run_started", "workflow": "rate", "inputs": {}}]
-    told += (
-        {"event": "step_started", "path": f"branch[{idx}]/draft", "verb": "gen"}
-        for idx in range(_NUM_BRANCHES)
-    )
+    told: list[dict[str, object]] = [
+        {"event": "run_started", "workflow": "rate", "inputs": {}},
+        *(
+            {"event": "step_started", "path": f"branch[{idx}]/draft", "verb": "gen"}
+            for idx in range(_NUM_BRANCHES)
+        ),
+    ]
     return [_line(seq, 0.0, one) for seq, one in enumerate(told)]
 
 
