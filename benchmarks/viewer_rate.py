@@ -161,13 +161,12 @@ def _measure_opening(file: Path, num_messages: int, size: tuple[int, int]) -> No
 
 
 def _beginning() -> list[str]:
-    told: list[dict[str, object]] = [
-        {"event": "run_started", "workflow": "rate", "inputs": {}},
-        *(
-            {"event": "step_started", "path": f"branch[{idx}]/draft", "verb": "gen"}
-            for idx in range(_NUM_BRANCHES)
-        ),
+    started: list[dict[str, object]] = [
+        {"event": "step_started", "path": f"branch[{idx}]/draft", "verb": "gen"}
+        for idx in range(_NUM_BRANCHES)
     ]
+    begun: dict[str, object] = {"event": "run_started", "workflow": "rate", "inputs": {}}
+    told = [begun, *started]
     return [_line(seq, 0.0, one) for seq, one in enumerate(told)]
 
 

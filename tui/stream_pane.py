@@ -75,6 +75,9 @@ class StreamPane(ScrollView, can_focus=True):
         self._revision = view.steps_revision
         text = view.texts.get(path)
         whole = view.text_of(path) if path else ""
+        if text is not None and not is_other and not self.is_following:
+            before = whole[: len(whole) - len(text.since(self._seen))]
+            self._num_new += _num_rows(whole, width) - _num_rows(before, width)
         self._seen = text.end if text is not None else 0
         rows = [*folded(printable(whole), max(2, width))][-MAX_LINES:] if whole else []
         if rows == self._rows and not is_other:
@@ -155,3 +158,7 @@ class StreamPane(ScrollView, can_focus=True):
         if idx >= len(self._rows):
             return Strip.blank(width, style)
         return Strip([Segment(self._rows[idx], style)]).adjust_cell_length(width, style)
+
+
+def _num_rows(text: str, width: int) -> int:
+    return sum(1 for _ in folded(printable(text), max(2, width)))
