@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from flowforge.view.texts import accounting_line, tokens_text, value_text
+from flowforge.view.turns import told_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from flowforge.language.program import JsonValue
     from flowforge.runtime.history import Difference, RunHistory
     from flowforge.runtime.picture import StepPicture
+    from flowforge.view.turns import ToldTurn
 
 _OPEN, _CLOSE = "⟦", "⟧"
 _MAX_SHOWN = 300
@@ -165,8 +167,8 @@ def _asked(work: WorkRow) -> Iterator[str]:
                 yield f"continues {request['continues']}"
             if request["system"] is not None:
                 yield f"system: {request['system']}"
-            for turn in request["said"]:
-                yield f"{turn['role']}: {_marked(turn)}"
+            for turn in map(told_turn, request["said"]):
+                yield f"{turn.role}: {_marked(turn)}"
             if "prefill" in request["request"]:
                 yield f"prefill: {request['request']['prefill']}"
         case "call":
@@ -196,13 +198,9 @@ def _came_to(work: WorkRow) -> Iterator[str]:
         yield f"gives: {value_text(result['value'])}"
 
 
-def _marked(turn: dict[str, Any]) -> str:
-    """A turn with what values put into it between marks."""
-    text, at, pieces = turn["text"], 0, list[str]()
-    for start, end in turn.get("values", ()):
-        pieces += [text[at:start], _OPEN, text[start:end], _CLOSE]
-        at = end
-    return "".join([*pieces, text[at:]])
+def _marked(turn: ToldTurn) -> str:
+    """A turn's text with what values put into it between marks."""
+    return "".join(f"{_OPEN}{text}{_CLOSE}" if is_value else text for is_value, text in turn.pieces)
 
 
 def _step_json(run: RunHistory, step: StepPicture) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from flowforge.view.printable import printable
 from flowforge.view.step_tree import tries_of
 from flowforge.view.texts import clock_text, tokens_text, value_text
+from flowforge.view.turns import told_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from flowforge.journal.records import WorkRow
     from flowforge.runtime.picture import StepPicture
@@ -96,27 +97,15 @@ def _asked(work: WorkRow) -> Iterator[Piece]:
     if request.get("system") is not None:
         yield Piece("dim", "system ")
         yield Piece("plain", str(request["system"]), begins_line=False)
-    for turn in request.get("said", ()):
-        yield from _turn(turn)
+    for turn in map(told_turn, request.get("said", ())):
+        yield Piece("dim", f"{turn.role} ")
+        for is_value, text in turn.pieces:
+            yield Piece("value" if is_value else "plain", text, begins_line=False)
     asked = cast("dict[str, Any]", request.get("request", {}))
     for name, word in _FORMS.items():
         if asked.get(name) is not None:
             yield Piece("heading", "Constraint")
             yield Piece("plain", f"{word} {_compact(asked[name])}")
-
-
-def _turn(turn: Mapping[str, Any]) -> Iterator[Piece]:
-    if "results" in turn:
-        yield Piece("dim", "tool results ")
-        yield Piece("value", _compact(turn["results"]), begins_line=False)
-        return
-    yield Piece("dim", f"{turn['role']} ")
-    text, at = str(turn["text"]), 0
-    for start, end in turn.get("values", ()):
-        yield Piece("plain", text[at:start], begins_line=False)
-        yield Piece("value", text[start:end], begins_line=False)
-        at = end
-    yield Piece("plain", text[at:], begins_line=False)
 
 
 def _outcome(view: RunView, step: StepPicture) -> Iterator[Piece]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
 
 from flowforge.cli.app import app
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 WORKFLOW = """\
 flowforge: 1
@@ -46,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def script(answers: dict[str, str]) -> None:
+def script(answers: Mapping[str, object]) -> None:
     Path("script.json").write_text(json.dumps(answers), encoding="utf-8")
 
 
@@ -107,6 +111,27 @@ def test_show_of_a_step_marks_the_values_in_its_prompt() -> None:
     assert 'assistant: ["cost","law"]\n' in shown
     branch = flowforge("show", name, "draft[1]/one").stdout
     assert "continues angles\nuser: Explore ⟦law⟧.\nassistant: it matters\n" in branch
+
+
+def test_show_and_export_tell_the_results_of_the_calls_of_a_step(folder: Path) -> None:
+    (folder / "towns.py").write_text(
+        "def country(town: str) -> str:\n    return 'Peru'\n", encoding="utf-8"
+    )
+    (folder / "report.yaml").write_text(
+        "flowforge: 1\nname: report\ninputs: { topic: string }\n"
+        'tools: { country: { python: "towns:country", effect: read } }\n'
+        "steps:\n  a: { user: 'Where is ${ inputs.topic }?', gen: { tools: [country] } }\n"
+        "outputs: { a: '${ a }' }\n",
+        encoding="utf-8",
+    )
+    call = {"calls": [{"name": "country", "arguments": {"town": "Lima"}}]}
+    script({"a": [call, "In Peru."]})
+    name = run()
+
+    shown = flowforge("show", name, "a").stdout
+    assert "user: Where is ⟦bicycles⟧?\n" in shown
+    assert 'tool results: ⟦["Peru"]⟧\nassistant: In Peru.\n' in shown
+    assert '> tool results: ⟦["Peru"]⟧\n' in flowforge("export", name, "-f", "markdown").stdout
 
 
 def test_an_unknown_step_or_run_is_a_usage_error() -> None:
