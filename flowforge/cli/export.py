@@ -10,7 +10,8 @@ import click
 from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
-from flowforge.cli.journals import journal_option, open_journal, run_argument, state_of
+from flowforge.cli.journals import journal_option, open_journal, run_argument
+from flowforge.journal.lease import state_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flowforge.cli.workflows import Launch
     from flowforge.engine.config import EngineConfig
     from flowforge.journal.journal import Journal
-    from flowforge.journal.records import RunBegun, RunRow, RunSummary
+    from flowforge.journal.records import RunBegun, RunRow
     from flowforge.language.program import JsonValue
 
 Command = TypeVar("Command", bound="Callable[..., object]")
@@ -100,17 +100,10 @@ def options_of(row: RunRow, **changed: Any) -> SessionOptions:
     )
 
 
-def state_of(journal: Journal, run: RunRow | RunSummary) -> str:
-    """The word for where a run stands: one that is not over and that nobody has was cut."""
-    from flowforge.journal.lease import owner_of
-
-    if run.status != "running":
-        return run.status
-    return "running" if owner_of(journal.path, run.run_id) is not None else "interrupted"
-
-
 def newest_unfinished(journal: Journal) -> str:
     """The run that was begun last of those that can go on. Raises WorkflowError WF701."""
+    from flowforge.journal.lease import state_of
+
     for run in journal.runs():
         if state_of(journal, run) in {"interrupted", "failed", "cancelled"}:
             return run.run_id

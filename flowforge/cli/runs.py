@@ -11,7 +11,8 @@ import click
 from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
-from flowforge.cli.journals import journal_option, open_journal, state_of
+from flowforge.cli.journals import journal_option, open_journal
+from flowforge.journal.lease import state_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,9 @@ import click
 from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
-from flowforge.cli.journals import journal_option, open_journal, run_argument, state_of
+from flowforge.cli.journals import journal_option, open_journal, run_argument
 from flowforge.errors import WorkflowError
+from flowforge.journal.lease import state_of
 
 if TYPE_CHECKING:
     from pathlib import Path

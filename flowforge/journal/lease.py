@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flowforge.errors import EngineError
 
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
     from typing import Self
+
+    from flowforge.journal.reader import JournalReader
+    from flowforge.journal.records import RunRow, RunStatus, RunSummary
+
+Standing: TypeAlias = "RunStatus | Literal['interrupted']"
+"""A run's status, and what no journal can know by itself: that nobody goes on with it."""
 
 
 class Lease:
@@ -84,6 +90,13 @@ def owner_of(journal: Path, run_id: str) -> int | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def state_of(journal: JournalReader, run: RunRow | RunSummary) -> Standing:
+    """The word for where a run stands: one that is not over and that nobody has was cut."""
+    if run.status != "running":
+        return run.status
+    return "running" if owner_of(journal.path, run.run_id) is not None else "interrupted"
 
 
 def _lock_file(journal: Path, run_id: str) -> Path:

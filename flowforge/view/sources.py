@@ -11,22 +11,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from flowforge.errors import WorkflowError
-from flowforge.journal.lease import owner_of
+from flowforge.journal.lease import state_of
 from flowforge.runtime.event_json import event_from_json, fact_from_json
 from flowforge.runtime.events import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from flowforge.backends.protocol import BackendStatistics
+    from flowforge.journal.lease import Standing
     from flowforge.journal.reader import JournalReader
-    from flowforge.journal.records import RunRow, RunSummary
+    from flowforge.journal.records import RunSummary
 
 Link = Literal["live", "recorded", "cut", "lost"]
 """live: the run goes on. recorded: it is over. cut: its process ended before it. lost: the
 connection to it did."""
 
+_STATE_TO_LINK: Mapping[Standing, Link] = {"running": "live", "interrupted": "cut"}
 _EVENTS_PER_LOOK = 64
 
 
@@ -76,10 +78,7 @@ class JournalSource:
         if is_new:
             self._num_resumes, self._next, self._reading = row.num_resumes, 0, None
         events = self._read(time.monotonic() + budget_s)
-        link: Link = "recorded"
-        if row.status == "running":
-            is_owned = owner_of(self._journal.path, self.run_id) is not None
-            link = "live" if is_owned else "cut"
+        link = _STATE_TO_LINK.get(state_of(self._journal, row), "recorded")
         return Batch(tuple(events), link, is_new, has_more=self._reading is not None)
 
     def close(self) -> None:
@@ -162,10 +161,3 @@ def listings(journal: JournalReader, *, limit: int = 500) -> list[RunListing]:
     """The runs of a journal, those that go on first, then the newest."""
     found = [RunListing(run, state_of(journal, run)) for run in journal.runs(limit=limit)]
     return sorted(found, key=lambda one: one.state != "running")
-
-
-def state_of(journal: JournalReader, run: RunRow | RunSummary) -> str:
-    """The word for where a run stands: one that is not over and that nobody has was cut."""
-    if run.status != "running":
-        return run.status
-    return "running" if owner_of(journal.path, run.run_id) is not None else "interrupted"
