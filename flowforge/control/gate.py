@@ -6,25 +6,20 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from flowforge.backends.revisions import revision_of
+from flowforge.backends.passing import PassingBackend, PassingConversation
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator
 
     from flowforge.backends.protocol import (
         Backend,
-        BackendStatistics,
         Conversation,
         GenerateRequest,
-        GenerationCut,
         GenerationDone,
-        JsonValue,
         ScoreRequest,
         ScoringDone,
         TextDelta,
-        ToolOffer,
     )
-    from flowforge.language.token_meter import TokenMeter
 
 
 class Gate:
@@ -55,81 +50,37 @@ class Gate:
             await self._opened.wait()
 
 
-class GatedBackend:
+class GatedBackend(PassingBackend):
     """A backend whose conversations begin generations only while the gate is open."""
 
-    def __init__(self, backend: Backend, gate: Gate) -> None:
-        self._backend = backend
+    def __init__(self, inner: Backend, gate: Gate) -> None:
+        super().__init__(inner)
         self._gate = gate
 
-    @property
-    def name(self) -> str:
-        """See `Backend`."""
-        return self._backend.name
-
-    @property
-    def capacity(self) -> int | None:
-        """See `Backend`."""
-        return self._backend.capacity
-
-    @property
-    def token_meter(self) -> TokenMeter:
-        """See `Backend`."""
-        return self._backend.token_meter
-
-    async def open(self, *, system: str | None = None, model: str | None = None) -> Conversation:
-        """See `Backend`."""
-        opened = await self._backend.open(system=system, model=model)
-        return _GatedConversation(opened, self._gate)
-
-    async def revision_of(self, model: str | None) -> str:
-        """See `backends.revisions.revision_of`."""
-        return await revision_of(self._backend, model)
-
-    def statistics(self) -> BackendStatistics:
-        """See `Backend`."""
-        return self._backend.statistics()
+    def around(self, inner: Conversation) -> Conversation:
+        """See `PassingBackend`."""
+        return _GatedConversation(inner, self._gate)
 
 
-class _GatedConversation:
-    def __init__(self, conversation: Conversation, gate: Gate) -> None:
-        self._conversation = conversation
+class _GatedConversation(PassingConversation):
+    def __init__(self, inner: Conversation, gate: Gate) -> None:
+        super().__init__(inner)
         self._gate = gate
 
-    def add_user(self, text: str) -> None:
-        self._conversation.add_user(text)
-
-    def add_assistant(self, text: str) -> None:
-        self._conversation.add_assistant(text)
-
-    def add_results(self, results: Sequence[JsonValue]) -> None:
-        self._conversation.add_results(results)
-
-    def add_written(
-        self, written: GenerationDone, prefill: str, offer: ToolOffer | None = None
-    ) -> None:
-        self._conversation.add_written(written, prefill, offer)
+    def around(self, inner: Conversation) -> Conversation:
+        return _GatedConversation(inner, self._gate)
 
     async def generate(
         self, request: GenerateRequest
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
         await self._gate.pass_through()
-        generation = self._conversation.generate(request)
+        generation = self.inner.generate(request)
         try:
             async for item in generation:
                 yield item
         finally:
             await generation.aclose()
 
-    def take_cut(self) -> GenerationCut | None:
-        return self._conversation.take_cut()
-
     async def score(self, request: ScoreRequest) -> ScoringDone:
         await self._gate.pass_through()
-        return await self._conversation.score(request)
-
-    async def fork(self) -> Conversation:
-        return _GatedConversation(await self._conversation.fork(), self._gate)
-
-    async def close(self) -> None:
-        await self._conversation.close()
+        return await self.inner.score(request)

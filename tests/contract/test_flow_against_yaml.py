@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from passing_backend import PassingBackend, PassingConversation
 
 import flowforge as ff
+from flowforge.backends.passing import PassingBackend, PassingConversation
 from flowforge.backends.protocol import GenerationDone
 from flowforge.flows.loading import load_flow
 from flowforge.runtime.events import RunFinished, StepFinished, StepStarted

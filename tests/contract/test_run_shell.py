@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 import pytest
-from passing_backend import PassingConversation
 
+from flowforge.backends.passing import PassingConversation
 from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.errors import EngineError, Location, WorkflowError
 from flowforge.language.expression_nodes import FieldOf, Name

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from passing_backend import PassingBackend
 
+from flowforge.backends.passing import PassingBackend
 from flowforge.backends.script import ScriptBackend
 from flowforge.errors import WorkflowError
 from flowforge.language.loader import load, load_text, require_program

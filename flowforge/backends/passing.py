@@ -1,8 +1,10 @@
-"""A backend and conversations that pass everything on: what a test changes, it overrides."""
+"""A backend and conversations that pass everything on: whoever changes something overrides it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from flowforge.backends.revisions import revision_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -34,34 +36,43 @@ class PassingConversation:
         return type(self)(inner)
 
     def add_user(self, text: str) -> None:
+        """See `Conversation`."""
         self.inner.add_user(text)
 
     def add_assistant(self, text: str) -> None:
+        """See `Conversation`."""
         self.inner.add_assistant(text)
 
     def add_results(self, results: Sequence[JsonValue]) -> None:
+        """See `Conversation`."""
         self.inner.add_results(results)
 
     def add_written(
         self, written: GenerationDone, prefill: str, offer: ToolOffer | None = None
     ) -> None:
+        """See `Conversation`."""
         self.inner.add_written(written, prefill, offer)
 
     def generate(
         self, request: GenerateRequest
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
+        """See `Conversation`."""
         return self.inner.generate(request)
 
     def take_cut(self) -> GenerationCut | None:
+        """See `Conversation`."""
         return self.inner.take_cut()
 
     async def score(self, request: ScoreRequest) -> ScoringDone:
+        """See `Conversation`."""
         return await self.inner.score(request)
 
     async def fork(self) -> Conversation:
+        """See `Conversation`."""
         return self.around(await self.inner.fork())
 
     async def close(self) -> None:
+        """See `Conversation`."""
         await self.inner.close()
 
 
@@ -73,14 +84,17 @@ class PassingBackend:
 
     @property
     def name(self) -> str:
+        """See `Backend`."""
         return self.inner.name
 
     @property
     def capacity(self) -> int | None:
+        """See `Backend`."""
         return self.inner.capacity
 
     @property
     def token_meter(self) -> TokenMeter:
+        """See `Backend`."""
         return self.inner.token_meter
 
     def around(self, inner: Conversation) -> Conversation:
@@ -88,7 +102,13 @@ class PassingBackend:
         return PassingConversation(inner)
 
     async def open(self, *, system: str | None = None, model: str | None = None) -> Conversation:
+        """See `Backend`."""
         return self.around(await self.inner.open(system=system, model=model))
 
+    async def revision_of(self, model: str | None) -> str:
+        """See `backends.revisions.revision_of`."""
+        return await revision_of(self.inner, model)
+
     def statistics(self) -> BackendStatistics:
+        """See `Backend`."""
         return self.inner.statistics()
