@@ -69,7 +69,7 @@ class AnswerConstraints:
         state: AnswerState | None = None
         if tools is not None:
             state = tools.constraint.start()
-        elif has_form(request):
+        elif request.has_form:
             compiled = await self._compiled(*self._recipe(request))
             state = compiled.start()
             if request.options.on_cut == "close":
@@ -134,12 +134,6 @@ class AnswerConstraints:
         # The order of its keys counts: it is the order in which the model writes them.
         key = ("json", json.dumps(schema), options)
         return key, lambda: compile_json_schema(schema, self.vocabulary(), options)
-
-
-def has_form(request: GenerateRequest) -> bool:
-    """Whether an answer must have a form."""
-    forms = (request.json_schema, request.choice, request.regex, request.grammar)
-    return any(form is not None for form in forms)
 
 
 def _take(constraint: TokenConstraint, token_ids: Iterable[int]) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from flowforge.backends.answer_constraints import AnswerConstraints, has_form
+from flowforge.backends.answer_constraints import AnswerConstraints
 from flowforge.backends.answer_reader import AnswerEnd, AnswerReader
 from flowforge.backends.protocol import (
     BackendStatistics,
@@ -165,7 +165,7 @@ class EngineBackend:
         rest: the last ids of the prompt. Raises WorkflowError WF421.
         """
         offer = request.offer
-        if offer is None or has_form(request):
+        if offer is None or request.has_form:
             return None
         # Thoughts that are asked for are no part of the answer.
         thinks_apart = request.options.think is not None
@@ -184,7 +184,7 @@ class EngineBackend:
         budget = request.options.think
         if budget is None:
             return None
-        calls_tools = request.offer is not None and not has_form(request)
+        calls_tools = request.offer is not None and not request.has_form
         span = self.speech.thinking_span(calls_tools=calls_tools)
         if span is None:
             raise WorkflowError(

@@ -86,6 +86,12 @@ class GenerateRequest:
     with_logprob: bool = False
     written: tuple[int, ...] = ()
 
+    @property
+    def has_form(self) -> bool:
+        """Whether the answer must have a form."""
+        forms = (self.json_schema, self.choice, self.regex, self.grammar)
+        return any(form is not None for form in forms)
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -33,13 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option("--retry-failed", is_flag=True, help="Go on with the rows that failed.")
 @click.option("--seed", type=int, metavar="N", help="For everything random; else from the rows.")
-@click.option(
-    "--answers",
-    "answers_file",
-    type=options.PATH,
-    metavar="FILE",
-    help="A YAML or JSON file of answers by step path.",
-)
+@options.answers
 @options.model
 @journal_option
 @click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress.")

@@ -44,6 +44,13 @@ tool_format = click.option(
     help="How the model writes tool calls; without it as its chat template does. One of "
     f"{', '.join(TOOL_FORMAT_NAMES)}.",
 )
+answers = click.option(
+    "--answers",
+    "answers_file",
+    type=PATH,
+    metavar="FILE",
+    help="A YAML or JSON file of answers by step path.",
+)
 _one_input = click.option(
     "--input",
     "-i",

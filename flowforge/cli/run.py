@@ -31,13 +31,7 @@ _AT_LEAST_ONE = click.IntRange(min=1)
 @click.argument("file", metavar="FILE|FILE.py:NAME")
 @options.inputs
 @options.model
-@click.option(
-    "--answers",
-    "answers_file",
-    type=options.PATH,
-    metavar="FILE",
-    help="A YAML or JSON file of answers by step path.",
-)
+@options.answers
 @click.option(
     "--seed",
     type=int,

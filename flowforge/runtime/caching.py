@@ -162,10 +162,8 @@ def chain_of(turns: Sequence[PastTurn]) -> str:
 def _is_whole(command: Cacheable, result: Answered) -> bool:
     """A cut answer that had a form is none; it would fail every later run too."""
     assert isinstance(command, StartGeneration)
-    request = command.request
-    forms = (request.json_schema, request.choice, request.regex, request.grammar)
     is_cut = result.done.finish_reason == "length"
-    return not (is_cut and any(form is not None for form in forms))
+    return not (is_cut and command.request.has_form)
 
 
 def _taken(found: CachedResult, path: str) -> Result:
