@@ -24,6 +24,7 @@ from flowforge.runtime.event_json import event_as_json
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
 from flowforge.runtime.people import PreparedAnswers
 from flowforge.runtime.run import RunFailedError
+from flowforge.task_groups import open_task_group
 from flowforge.telemetry.export import provider_for
 from flowforge.view.texts import accounting_line, outputs_text
 
@@ -111,19 +112,14 @@ class Session:
 
     async def _main(self) -> ExitCode:
         code = ExitCode.DONE
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            with anyio.CancelScope() as scope:
-                tasks.start_soon(self._watch_signals, scope)
-                tasks.start_soon(self._draw_frames)
-                try:
+        async with open_task_group() as tasks:
+            try:
+                with anyio.CancelScope() as scope:
+                    tasks.start_soon(self._watch_signals, scope)
+                    tasks.start_soon(self._draw_frames)
                     code = await self._execute()
-                except Exception as error:
-                    # Raised again outside the group, which would wrap it in an ExceptionGroup.
-                    failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+            finally:
+                tasks.cancel_scope.cancel()
         if self._signal_code is None:
             return code
         if self._run is None:
@@ -188,22 +184,16 @@ class Session:
             yield
             return
         path = socket_path(journal.path, journal.run_id)
-        failure: Exception | None = None
         with journal:
-            async with anyio.create_task_group() as tasks:
+            async with open_task_group() as tasks:
                 await tasks.start(self._control.serve, path)
                 self._tell_run(journal.run_id)
                 try:
                     yield
-                except Exception as error:
-                    # A task group would wrap what the run raised in an ExceptionGroup.
-                    failure = error
                 finally:
                     await self._control.all_told()
                     tasks.cancel_scope.cancel()
                     path.unlink(missing_ok=True)
-        if failure is not None:
-            raise failure
 
     def _traced(
         self, run: RunHandle[object], journal: RunJournal | None

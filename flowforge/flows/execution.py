@@ -22,6 +22,7 @@ from flowforge.runtime.run import RunCancelledError, RunFailedError
 from flowforge.runtime.seeds import drawn_seed
 from flowforge.runtime.state import Failure
 from flowforge.runtime.stream import MAX_WAITING, EventStream
+from flowforge.task_groups import open_task_group
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -84,19 +85,13 @@ async def start_flow(
     stream = EventStream(clock.now, None if memo is None else memo.tap)
     session = FlowSession(backend, stream, seed, clock, asker or nobody, memo)
     execution = _Execution(flow, inputs, session)
-    body_error: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with open_task_group() as tasks:
         session.servers.serve_in(tasks)
         tasks.start_soon(execution.drive)
         try:
             yield FlowHandle(execution)
-        except Exception as error:
-            # A task group would wrap what the block raised in an ExceptionGroup.
-            body_error = error
         finally:
             execution.scope.cancel()
-    if body_error is not None:
-        raise body_error
 
 
 class _Execution(Generic[P, T]):

@@ -47,6 +47,7 @@ from flowforge.runtime.seeds import drawn_seed
 from flowforge.runtime.state import Failure
 from flowforge.runtime.stream import MAX_WAITING, EventStream
 from flowforge.runtime.works import Surroundings, Works
+from flowforge.task_groups import open_task_group
 from flowforge.tools.toolbox import open_toolbox
 
 if TYPE_CHECKING:
@@ -155,18 +156,12 @@ async def start(
         )
         surroundings = Surroundings(backend, asker or nobody, toolbox)
         shell = _Shell(state, surroundings, clock or MonotonicClock(), journal)
-        body_error: Exception | None = None
-        async with anyio.create_task_group() as tasks:
+        async with open_task_group() as tasks:
             tasks.start_soon(shell.drive)
             try:
                 yield Run(shell)
-            except Exception as error:
-                # A task group would wrap what the block raised in an ExceptionGroup.
-                body_error = error
             finally:
                 shell.cancel_requested.set()
-    if body_error is not None:
-        raise body_error
 
 
 def _validate_json(text: str, schema: Mapping[str, JsonValue]) -> JsonValue:

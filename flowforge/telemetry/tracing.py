@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from flowforge.task_groups import open_task_group
 from flowforge.telemetry.run_spans import RunSpans
 
 if TYPE_CHECKING:
@@ -49,9 +50,8 @@ async def traced(
 
     provider: is shut down behind the block.
     """
-    failure: Exception | None = None
     try:
-        async with anyio.create_task_group() as tasks:
+        async with open_task_group() as tasks:
 
             async def follow() -> None:
                 await trace_run(run, provider.get_tracer("flowforge"), run_id=run_id, first=first)
@@ -59,13 +59,10 @@ async def traced(
             tasks.start_soon(follow)
             try:
                 yield
-            except Exception as error:
-                # A task group would wrap what the run raised in an ExceptionGroup.
-                failure = error
+            except Exception:
                 tasks.cancel_scope.cancel()
+                raise
     finally:
         with anyio.CancelScope(shield=True):
             # Sending blocks; the exporter has a time limit of its own.
             await anyio.to_thread.run_sync(provider.shutdown)
-    if failure is not None:
-        raise failure

@@ -15,6 +15,7 @@ import anyio
 from flowforge.errors import ToolError
 from flowforge.grammars.schema_dialect import make_validator
 from flowforge.grammars.tool_formats import ToolDefinition
+from flowforge.task_groups import open_task_group
 from flowforge.tools.definitions import described
 
 if TYPE_CHECKING:
@@ -41,22 +42,14 @@ async def open_server(spec: ToolSpec, folder: Path) -> AsyncGenerator[McpConnect
     lacks a tool that the declaration names.
     """
     connection = McpConnection(spec)
-    body_error: Exception | None = None
-    failure: ToolError | None = None
-    async with anyio.create_task_group() as tasks:
-        failure = await tasks.start(connection.serve, folder)
-        if failure is None:
-            try:
-                yield connection
-            except Exception as error:
-                # A task group would wrap what the block raised in an ExceptionGroup.
-                body_error = error
-            finally:
-                connection.close()
-    if failure is not None:
-        raise failure
-    if body_error is not None:
-        raise body_error
+    async with open_task_group() as tasks:
+        failure: ToolError | None = await tasks.start(connection.serve, folder)
+        if failure is not None:
+            raise failure
+        try:
+            yield connection
+        finally:
+            connection.close()
 
 
 class McpConnection:

@@ -1,0 +1,30 @@
+"""A task group beside a block: what the block raises comes out as it is."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from anyio.abc import TaskGroup
+
+
+@asynccontextmanager
+async def open_task_group() -> AsyncGenerator[TaskGroup]:
+    """Run tasks beside a block. Raises what the block raises, once the tasks have ended.
+
+    A task group by itself would wrap that in an ExceptionGroup, and so it does with what a task
+    raises. An error of the block cancels nothing: the block says how its tasks end.
+    """
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except Exception as error:
+            failure = error
+    if failure is not None:
+        raise failure
