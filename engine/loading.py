@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import time
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowforge.collector import resting_collector
 from flowforge.engine.arguments import require, require_integer
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.core import EngineCore
@@ -90,8 +90,9 @@ class _TorchThreads:
 def _make_core(
     directory: Path, vocab_size: int, config: EngineConfig, threads: _TorchThreads
 ) -> EngineCore:
-    # torch costs seconds to import: nobody pays who only checks a file.
-    with _paused_collection(), _passive_waiting():
+    # torch costs seconds to import: nobody pays who only checks a file. The collector would take a
+    # sixth of that.
+    with resting_collector(), _passive_waiting():
         from flowforge.engine.kv.store import KvStore, bytes_per_token
         from flowforge.engine.models.weights import load_decoder, weight_size
         from flowforge.engine.runner import ModelRunner
@@ -136,21 +137,6 @@ def _make_core(
         clock=time.monotonic,
         memory=MemoryStatistics(weights.num_bytes, kv_bytes, row_bytes),
     )
-
-
-@contextmanager
-def _paused_collection() -> Generator[None]:
-    """Without the cyclic garbage collector: torch's import makes objects and no garbage.
-
-    It walks them again and again otherwise, a sixth of the import's time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.to_thread
 
+from flowforge.collector import resting_collector
 from flowforge.errors import InternalError, WorkflowError
 from flowforge.journal.lease import Lease
 from flowforge.journal.records import Resumed, Untold
@@ -31,7 +30,7 @@ from flowforge.runtime.replaying import replay
 from flowforge.runtime.uncertainty import UNCERTAIN, OnUncertain
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -246,7 +245,7 @@ class RunJournal:
         interrupted = [path for path, _ in self._cut]
         ended = _to_keep(row, journal.ended_works(row.run_id), self._cut)
         begun_at = row.begun.created_at
-        with _resting_collector():
+        with resting_collector():
             replayed = replay(state, ended, begun_at, is_unchanged=self._is_unchanged)
         self.recorder.go_on(replayed.turns)
         restored = self._with_history(replayed)
@@ -374,18 +373,6 @@ class RunJournal:
             turns = own + turns
             at = own[0].continues
         return turns
-
-
-@contextmanager
-def _resting_collector() -> Generator[None]:
-    """What a replay makes stays: looking through it for garbage again and again finds none."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _to_keep(
