@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from flowforge.engine.step_errors import first_error
+from flowforge.task_groups import first_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

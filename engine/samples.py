@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from flowforge.engine.sequence import GenerationFinished, GenerationRequest, TokensArrived
-from flowforge.engine.step_errors import first_error
 from flowforge.errors import EngineError
+from flowforge.task_groups import first_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

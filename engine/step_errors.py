@@ -40,13 +40,6 @@ def drop_frames(error: BaseException) -> None:
             pending += [one.__cause__, one.__context__]
 
 
-def first_error(error: Exception) -> Exception:
-    """The error of the first fork that failed: what fails one of them fails the call."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 def says_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on the CPU or on an accelerator."""
     # By name: torch is not imported just to look at an error.

@@ -1,4 +1,4 @@
-"""A task group beside a block: what the block raises comes out as it is."""
+"""Task groups whose errors come out as they were raised."""
 
 from __future__ import annotations
 
@@ -28,3 +28,10 @@ async def open_task_group() -> AsyncGenerator[TaskGroup]:
             failure = error
     if failure is not None:
         raise failure
+
+
+def first_error(error: BaseException) -> BaseException:
+    """Of a group the error of the task that failed first; any other error as it is."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -15,7 +15,7 @@ import anyio
 from flowforge.errors import ToolError
 from flowforge.grammars.schema_dialect import make_validator
 from flowforge.grammars.tool_formats import ToolDefinition
-from flowforge.task_groups import open_task_group
+from flowforge.task_groups import first_error, open_task_group
 from flowforge.tools.definitions import described
 
 if TYPE_CHECKING:
@@ -228,9 +228,7 @@ def _variable(name: str, spec: ToolSpec) -> str:
 
 
 def _as_failure(error: Exception, spec: ToolSpec) -> ToolError:
-    first: BaseException = error
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
+    first = first_error(error)
     if isinstance(first, ToolError):
         return first
     reason = "it did not answer in time" if isinstance(first, TimeoutError) else str(first)[:300]
