@@ -91,7 +91,7 @@ def read_batch(program: Program, file: Path, seed: int | None) -> Batch:
         raise WorkflowError("WF540", f"the rows {str(file)!r} cannot be read: {error}") from error
     rows: list[Mapping[str, JsonValue]] = []
     problems: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:

@@ -59,6 +59,19 @@ def written() -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
 
 
+def test_a_line_ends_at_a_line_feed_and_nowhere_else() -> None:
+    """JSON may hold Unicode's other line ends as they are; a cut batch reads them back."""
+    text = "one\u2028two\u0085three\u2029four"
+    Path("rows.jsonl").write_text(
+        json.dumps({"text": text}, ensure_ascii=False) + "\r\n", encoding="utf-8"
+    )
+    assert 0 == (first := flowforge()).exit_code, first.stderr
+    assert 0 == (again := flowforge()).exit_code, again.stderr
+
+    lines = Path("out.jsonl").read_text(encoding="utf-8").split("\n")
+    assert [text, ""] == [line and json.loads(line)["outputs"]["text"] for line in lines]
+
+
 def test_every_row_is_a_line_in_order() -> None:
     rows(25)
     result = flowforge("-j", "4")
