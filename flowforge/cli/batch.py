@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,9 +25,10 @@ from flowforge.runtime.definitions import definitions_of
 from flowforge.runtime.run import start
 from flowforge.runtime.run_journal import RunJournal
 from flowforge.runtime.seeds import derived_seed
+from flowforge.task_groups import first_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from flowforge.backends.protocol import Backend
     from flowforge.journal.records import RunRow
@@ -140,7 +142,8 @@ class BatchRunner:
     ) -> None:
         """Run these rows. take: gets each result, in the order of `rows`.
 
-        tries_failed: go on with rows that failed before, instead of telling that they did.
+        tries_failed: go on with rows that failed before, instead of telling that they did. Raises
+        what `take` raises; rows that run are cut then.
         """
         waiting = list(rows)
         order = iter(list(waiting))
@@ -157,9 +160,12 @@ class BatchRunner:
                     take(finished.pop(following))
                     following = next(order, None)
 
-        async with anyio.create_task_group() as tasks:
-            for _ in range(min(limit, len(waiting))):
-                tasks.start_soon(work)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(min(limit, len(waiting))):
+                    tasks.start_soon(work)
+        except ExceptionGroup as group:
+            raise first_error(group) from None
 
     async def _result_of(self, row: int, *, tries_failed: bool) -> RowResult:
         try:
@@ -222,15 +228,21 @@ class RowFile:
     """The output of a batch: one line a row, in order; a line that was cut is written again."""
 
     def __init__(self, path: Path, batch: Batch) -> None:
-        """Read what is there. Raises WorkflowError WF541 for a file that is not of this batch."""
+        """Read what is there.
+
+        Raises WorkflowError WF541, as all that writes, for a file that is not of this batch or
+        cannot be written.
+        """
         self.path = path
         self._batch = batch
-        self.results = self._read()
+        with self._writing():
+            self.results = self._read()
+            self.path.open("a").close()
 
     def append(self, result: RowResult) -> None:
         """Write the next row."""
         self.results.append(result)
-        with self.path.open("a", encoding="utf-8") as file:
+        with self._writing(), self.path.open("a", encoding="utf-8") as file:
             file.write(self._line(result))
 
     def replace(self, results: Iterable[RowResult]) -> None:
@@ -238,8 +250,20 @@ class RowFile:
         by_row = {result.row: result for result in results}
         self.results = [by_row.get(result.row, result) for result in self.results]
         beside = self.path.with_name(f"{self.path.name}.new")
-        beside.write_text("".join(map(self._line, self.results)), encoding="utf-8")
-        beside.replace(self.path)
+        with self._writing():
+            beside.write_text("".join(map(self._line, self.results)), encoding="utf-8")
+            beside.replace(self.path)
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise WorkflowError(
+                "WF541",
+                f"the output {str(self.path)!r} cannot be written: {error.strerror or error}",
+                help="mend that and give the same command again: no row that is done runs twice",
+            ) from error
 
     def _line(self, result: RowResult) -> str:
         return json.dumps(result.as_json(self._batch.name), ensure_ascii=False) + "\n"

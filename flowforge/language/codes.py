@@ -157,7 +157,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF531": "an answer of a person that is none of the choices",
     "WF532": "an answer of a person that is no text",
     "WF540": "rows of inputs that cannot be read or do not fit the workflow",
-    "WF541": "an output of rows that is damaged or of another batch",
+    "WF541": "an output of rows that is damaged, of another batch or not to be written",
     # Flows in Python.
     "WF601": "a chat is used while its forks are open or it is written to",
     "WF602": "a prompt and the values given for it do not fit each other",

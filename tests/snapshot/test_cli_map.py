@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from flowforge.cli.app import app
+from flowforge.cli.batch import RowFile, RowResult
 
 WORKFLOW = """\
 flowforge: 1
@@ -70,6 +71,31 @@ def test_a_line_ends_at_a_line_feed_and_nowhere_else() -> None:
 
     lines = Path("out.jsonl").read_text(encoding="utf-8").split("\n")
     assert [text, ""] == [line and json.loads(line)["outputs"]["text"] for line in lines]
+
+
+@pytest.mark.parametrize("output", ["none/out.jsonl", "."])
+def test_an_output_that_cannot_be_written_is_told_before_a_row_runs(output: str) -> None:
+    rows(2)
+    script({})
+    result = flowforge("-o", output)
+
+    assert 2 == result.exit_code
+    assert f"error[WF541]: the output {output!r} cannot be written: " in result.stderr
+
+
+def test_an_output_that_cannot_be_written_any_more_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_full(self: RowFile, result: RowResult) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RowFile, "_line", is_full)
+    rows(2)
+    result = flowforge()
+
+    assert 2 == result.exit_code
+    assert (
+        "error[WF541]: the output 'out.jsonl' cannot be written: No space left on device"
+        in result.stderr
+    )
 
 
 def test_every_row_is_a_line_in_order() -> None:
