@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from flowforge.errors import FlowForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from flowforge.grammars.constraint import CompiledConstraint
+CompiledT = TypeVar("CompiledT")
 
 _MAX_ENTRIES = 256
 
 
-class ConstraintCache:
-    """The constraints of one vocabulary; those used last are kept. Thread-safe.
+class ConstraintCache(Generic[CompiledT]):
+    """What was compiled for one vocabulary; what was used last is kept. Thread-safe.
 
     A constraint is compiled once, also when several threads ask for it at the same time: the others
     wait. So is one that is refused: a workflow that asks a thousand times pays once.
@@ -25,11 +25,11 @@ class ConstraintCache:
 
     def __init__(self, max_entries: int = _MAX_ENTRIES) -> None:
         self._max_entries = max_entries
-        self._entries: OrderedDict[Hashable, CompiledConstraint | FlowForgeError] = OrderedDict()
+        self._entries: OrderedDict[Hashable, CompiledT | FlowForgeError] = OrderedDict()
         self._under_way: dict[Hashable, threading.Event] = {}
         self._lock = threading.Lock()
 
-    def find(self, key: Hashable) -> CompiledConstraint | None:
+    def find(self, key: Hashable) -> CompiledT | None:
         """What `key` stands for, if it was compiled; never waits. Raises a kept refusal."""
         with self._lock:
             found = self._entries.get(key)
@@ -37,7 +37,7 @@ class ConstraintCache:
             raise found
         return found
 
-    def get(self, key: Hashable, compile: Callable[[], CompiledConstraint]) -> CompiledConstraint:
+    def get(self, key: Hashable, compile: Callable[[], CompiledT]) -> CompiledT:
         """What `key` stands for: kind, source and options. Compiles it at first, on this thread.
 
         Raises what `compile` raises, and its FlowForgeErrors again for the same key.
@@ -58,10 +58,8 @@ class ConstraintCache:
             raise found
         return found
 
-    def _compile(
-        self, key: Hashable, compile: Callable[[], CompiledConstraint]
-    ) -> CompiledConstraint:
-        entry: CompiledConstraint | FlowForgeError | None = None
+    def _compile(self, key: Hashable, compile: Callable[[], CompiledT]) -> CompiledT:
+        entry: CompiledT | FlowForgeError | None = None
         try:
             compiled = entry = compile()
         except FlowForgeError as error:

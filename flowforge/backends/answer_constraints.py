@@ -41,7 +41,7 @@ class AnswerConstraints:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._vocabulary: Vocabulary | None = None
-        self._cache = ConstraintCache()
+        self._cache: ConstraintCache[CompiledConstraint] = ConstraintCache()
         self._compiling = anyio.Lock()
 
     def vocabulary(self) -> Vocabulary:

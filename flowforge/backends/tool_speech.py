@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.engine.text.messages import Message, ToolSchema
 from flowforge.engine.text.messages import ToolCall as SaidCall
+from flowforge.grammars.constraint_cache import ConstraintCache
 from flowforge.grammars.tool_formats import (
     GENERIC,
     NO_MORE_CALLS,
@@ -87,7 +88,7 @@ class ToolSpeech:
         self.format = choose_format(template.source, format_name)
         self._template = template
         self._speaks_own = self.format is own and own is not GENERIC
-        self._compiled: dict[str, CompiledTools] = {}
+        self._cache: ConstraintCache[CompiledTools] = ConstraintCache()
 
     @cached_property
     def is_native(self) -> bool:
@@ -159,15 +160,17 @@ class ToolSpeech:
     ) -> CompiledTools:
         """The constraint of a turn under an offer; kept by what it is made of. Blocks at first."""
         request = ToolsRequest(offer.tools, offer.choice, offer.max_calls, reasoning)
-        key = repr(request)
-        if key not in self._compiled:
-            compiled = self._compiled[key] = compile_tools(request, self.format, vocabulary)
+
+        def compile() -> CompiledTools:
+            compiled = compile_tools(request, self.format, vocabulary)
             for one in compiled.loose:
                 place = (
                     f"argument {one.name!r} of tool {one.tool!r}" if one.name else repr(one.tool)
                 )
                 _logger.warning("%s is checked after it is written: %s", place, one.reason)
-        return self._compiled[key]
+            return compiled
+
+        return self._cache.get(repr(request), compile)
 
     def _asked_to_answer(self, history: History) -> History:
         """Say with the results that no more calls are wanted."""

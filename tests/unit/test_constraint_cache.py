@@ -21,7 +21,7 @@ def constraint() -> CompiledConstraint:
 
 
 def test_a_constraint_is_compiled_once() -> None:
-    cache = ConstraintCache()
+    cache: ConstraintCache[CompiledConstraint] = ConstraintCache()
 
     first = cache.get("a", constraint)
 
@@ -32,7 +32,7 @@ def test_a_constraint_is_compiled_once() -> None:
 
 
 def test_a_refusal_is_kept() -> None:
-    cache = ConstraintCache()
+    cache: ConstraintCache[CompiledConstraint] = ConstraintCache()
     asked: list[str] = []
 
     def refuse() -> CompiledConstraint:
@@ -47,7 +47,7 @@ def test_a_refusal_is_kept() -> None:
 
 
 def test_another_error_is_not_kept() -> None:
-    cache = ConstraintCache()
+    cache: ConstraintCache[CompiledConstraint] = ConstraintCache()
 
     def break_down() -> CompiledConstraint:
         raise ZeroDivisionError
@@ -59,7 +59,7 @@ def test_another_error_is_not_kept() -> None:
 
 
 def test_those_used_last_are_kept() -> None:
-    cache = ConstraintCache(max_entries=2)
+    cache: ConstraintCache[CompiledConstraint] = ConstraintCache(max_entries=2)
     first, second = cache.get("a", constraint), cache.get("b", constraint)
     cache.get("a", constraint)
 
@@ -70,7 +70,7 @@ def test_those_used_last_are_kept() -> None:
 
 
 def test_threads_that_ask_at_the_same_time_share_one_compilation() -> None:
-    cache = ConstraintCache()
+    cache: ConstraintCache[CompiledConstraint] = ConstraintCache()
     may_end = threading.Event()
     asked: list[str] = []
 
