@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
-from anyio.lowlevel import current_token
+from anyio.lowlevel import checkpoint, current_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,12 @@ class Mailbox(Generic[T]):
             self._call(self._wake)
 
     async def take(self) -> list[T]:
-        """Wait for at least one item, then take all there are, in order."""
+        """Wait for at least one item, then take all there are, in order.
+
+        Lets other tasks run first, or a fast thread would keep the loop to this reader alone.
+        """
+        if self._items:
+            await checkpoint()
         while not (items := self.take_waiting()):
             await self._arrived.wait()
             self._arrived = anyio.Event()
