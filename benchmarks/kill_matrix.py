@@ -1,9 +1,10 @@
 """Kill runs with SIGKILL at every commit, and at random; go on with them; compare with whole ones.
 
-    python benchmarks/kill_matrix.py [NUM_RANDOM] [SEED]
+    python benchmarks/kill_matrix.py [NUM_RANDOM] [SEED] [NAME…]
 
-Three workflows with loops, branches, samples, retries, a catch, a finally, a question and a tool
-with effects, on scripted answers (tests/support/durable_workflows.py). For each: one run that is
+Four workflows and a flow in Python with loops, branches, samples, retries, a catch, a finally,
+questions, tools with effects, and models that call tools, on scripted answers
+(tests/support/durable_workflows.py); NAME picks some. For each: one run that is
 left alone; then for every commit k, a run that is killed before commit k is on the disk and one
 that is killed right after, each gone on with to its end; then NUM_RANDOM runs that are killed after
 a random time, again and again until one process comes to the end. Results, journals and what tools
@@ -23,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from durable_runs import facts_of, works_of
-from durable_workflows import WORKFLOWS
+from durable_workflows import FLOWS, WORKFLOWS
 from killed_processes import KILLED, Stand
 
 from flowforge.journal.journal import Journal
@@ -36,7 +37,8 @@ def main() -> None:
     begun_s = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="flowforge-kills-"))
     try:
-        wholes = {name: whole_run(folder / name, name) for name in WORKFLOWS}
+        names = sys.argv[3:] or [*WORKFLOWS, *FLOWS]
+        wholes = {name: whole_run(folder / name, name) for name in names}
         num_points = sum(matrix(folder, whole) for whole in wholes.values())
         num_kills = random_kills(folder, list(wholes.values()), num_random, random.Random(seed))
     finally:

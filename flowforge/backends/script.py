@@ -4,7 +4,8 @@
 
 A request is answered by its label, the step path, as `labels.matching_key` says: the exact key
 first, then the first that matches with `*` for any run of characters; later tries and samples also
-go by the path of their step. A list of answers is used up one by one. Scores are answered by the
+go by the path of their step. A list of answers is used up one by one; `ScriptedTurns` are chosen by
+what their conversation has. Scores are answered by the
 text that is certain, or by a JSON object of texts to logarithms. Tokens are words; prompts are
 counted as a backend with a perfect prefix cache would count them.
 """
@@ -13,7 +14,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
@@ -35,7 +38,7 @@ from flowforge.errors import InternalError, WorkflowError
 from flowforge.language.token_meter import WordMeter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Mapping
 
     from flowforge.backends.protocol import (
         FinishReason,
@@ -70,7 +73,18 @@ class ScriptedAnswer:
     thoughts: str = ""
 
 
-Answer: TypeAlias = "str | ScriptedAnswer | Sequence[str | ScriptedAnswer]"
+@dataclass(frozen=True, slots=True)
+class ScriptedTurns:
+    """The answers of a turn that calls tools: one before its first results, one behind them, ….
+
+    Which comes next follows from the conversation, so that a resumed run gets the same ones.
+    """
+
+    answers: tuple[str | ScriptedAnswer, ...]
+
+
+Answer: TypeAlias = "str | ScriptedAnswer | ScriptedTurns | Sequence[str | ScriptedAnswer]"
+_Stock: TypeAlias = str | ScriptedAnswer | ScriptedTurns | list[str | ScriptedAnswer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +159,10 @@ class _Desk:
         self.num_open = 0
         self.num_peak = 0
         self.usage = Usage()
-        self._answers: dict[str, str | ScriptedAnswer | list[str | ScriptedAnswer]] = {
-            key: answer if isinstance(answer, str | ScriptedAnswer) else list(answer)
+        self._answers: dict[str, _Stock] = {
+            key: list(answer)
+            if isinstance(answer, Sequence) and not isinstance(answer, str)
+            else answer
             for key, answer in answers.items()
         }
         self._vocabulary: dict[str, int] = {}
@@ -159,17 +175,21 @@ class _Desk:
     def let_go(self) -> None:
         self.num_open -= 1
 
-    def answer(self, label: str) -> ScriptedAnswer:
+    def answer(self, label: str, num_results: int) -> ScriptedAnswer:
+        """num_results: turns with results of calls behind the last turn of the user."""
         key = self._key(label)
-        answer = self._answers[key]
-        if isinstance(answer, list):
-            if not answer:
-                raise WorkflowError(
-                    "WF522",
-                    f"the script's answers for {key!r} are used up",
-                    help=f"add one more answer to {key!r}",
-                )
-            answer = answer.pop(0)
+        stock = self._answers[key]
+        if isinstance(stock, ScriptedTurns):
+            answers = list(stock.answers[num_results:])
+        else:
+            answers = stock if isinstance(stock, list) else [stock]
+        if not answers:
+            raise WorkflowError(
+                "WF522",
+                f"the script's answers for {key!r} are used up",
+                help=f"add one more answer to {key!r}",
+            )
+        answer = answers.pop(0)
         return ScriptedAnswer(answer) if isinstance(answer, str) else answer
 
     def _key(self, label: str) -> str:
@@ -333,7 +353,7 @@ class _ScriptConversation:
         self._require_open()
         asked = "\n".join(f"{role}: {content}" for role, content in self._turns)
         self._desk.prompts.append(RecordedPrompt(request.label, asked, request, self._model))
-        answer = self._desk.answer(request.label)
+        answer = self._desk.answer(request.label, _num_results(self._turns))
         prompt = "".join(f"<{role}> {content} </{role}> " for role, content in self._turns)
         return answer, self._desk.token_ids(prompt + "<assistant> ")
 
@@ -362,6 +382,13 @@ def _restored(
         if start < end:
             text = "".join(tokens[start:end])
             yield TextDelta(text, end - start, written[start:end], end <= num_thoughts)
+
+
+def _num_results(turns: Sequence[tuple[str, str]]) -> int:
+    """How many turns hold results of calls, since the user last said something."""
+    roles = [role for role, _ in turns if role != "tools"]
+    since = roles[max((i for i, role in enumerate(roles) if role == "user"), default=0) :]
+    return sum(before != "tool" and role == "tool" for before, role in pairwise(since))
 
 
 def _said(text: str, calls: tuple[ToolCall, ...]) -> str:

@@ -2,7 +2,8 @@
 
 `--backend script:FILE.json` answers from a JSON object of step paths to answers, each a text or a
 list of texts that are used up one by one; `*` in a path matches any text. In the place of a text,
-`{"calls": [{"name": "weather", "arguments": {…}}]}` calls tools.
+`{"calls": [{"name": "weather", "arguments": {…}}]}` calls tools; `{"turns": [CALLS, TEXT]}` are the
+turns of one step, of which a resumed run gets the right one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from flowforge.errors import WorkflowError
 from flowforge.view.texts import reason_text
@@ -73,21 +74,38 @@ def read_script(path: Path) -> dict[str, Answer]:
             f"the script {str(path)!r} cannot be read: {reason_text(error)}",
             help="a script is a JSON object of step paths to answers",
         ) from error
-    answers: dict[str, Answer] = {}
-    for label, answer in script.items() if isinstance(script, dict) else [("", script)]:
-        listed = [_scripted(one) for one in (answer if isinstance(answer, list) else [answer])]
-        known = [one for one in listed if one is not None]
-        if not isinstance(script, dict) or len(known) < len(listed):
-            raise WorkflowError(
-                "WF525",
-                f"the script {str(path)!r} must be a JSON object of step paths to texts or lists "
-                f"of texts, and {label!r} is not"
-                if label
-                else "",
-                help='for example { "angles": "[\\"cost\\"]", "explore[*]/draft": "a draft" }',
-            )
-        answers[str(label)] = known if isinstance(answer, list) else known[0]
-    return answers
+    return scripted_answers(script, f"the script {str(path)!r}")
+
+
+def scripted_answers(script: object, name: str = "a script") -> dict[str, Answer]:
+    """The answers that a script's JSON says. name: for messages. Raises WorkflowError WF525."""
+    if not isinstance(script, dict):
+        raise _no_script(name)
+    told = cast("dict[str, object]", script)
+    return {label: _answer(answer, name, label) for label, answer in told.items()}
+
+
+def _answer(told: object, script: str, label: str) -> Answer:
+    from flowforge.backends.script import ScriptedTurns
+
+    has_turns = isinstance(told, dict) and set(told) == {"turns"}
+    listed = cast("dict[str, object]", told)["turns"] if has_turns else told
+    each = cast("list[object]", listed) if isinstance(listed, list) else [listed]
+    answers = [one for one in map(_scripted, each) if one is not None]
+    if len(answers) < len(each):
+        raise _no_script(script, label)
+    if has_turns:
+        return ScriptedTurns(tuple(answers))
+    return answers if isinstance(listed, list) else answers[0]
+
+
+def _no_script(script: str, label: str | None = None) -> WorkflowError:
+    of_label = "" if label is None else f", and {label!r} is not"
+    return WorkflowError(
+        "WF525",
+        f"{script} must be a JSON object of step paths to texts or lists of texts" + of_label,
+        help='for example { "angles": "[\\"cost\\"]", "explore[*]/draft": "a draft" }',
+    )
 
 
 def _scripted(answer: object) -> str | ScriptedAnswer | None:

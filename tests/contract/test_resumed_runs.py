@@ -116,9 +116,10 @@ def lines_of(ledger: Path) -> list[str]:
 @pytest.mark.parametrize("name", WORKFLOWS)
 @pytest.mark.timeout(120)
 async def test_a_run_cut_at_any_commit_comes_to_the_same_result_and_journal(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """WF-049, WF-050, WF-051: after every other commit, and before those between."""
+    monkeypatch.chdir(tmp_path)
     workflow = load(write_workflow(name, tmp_path))
     ledger = tmp_path / "ledger"
     inputs: dict[str, JsonValue] = {"ledger": str(ledger)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from durable_workflows import ANSWERS, SCRIPT
 
 from flowforge.backends.script import ScriptBackend
+from flowforge.cli.backends import scripted_answers
 from flowforge.journal.journal import Journal
 from flowforge.journal.records import RunBegun
 from flowforge.journal.writer import JournalWriter
@@ -88,7 +89,7 @@ async def durable_run(
     journal.recorder.partial_interval_s = partial_interval_s
     journal.recorder.now = lambda: time.time() + waited_s
     options = {"asker": PreparedAnswers(ANSWERS), "seed": SEED, **options}
-    backend = backend or ScriptBackend(SCRIPT)
+    backend = backend or ScriptBackend(scripted_answers(SCRIPT))
     async with start(program, inputs, backend, journal=journal, **options) as run:
         yield run
     assert backend.num_open == 0, "a conversation outlives its run"

@@ -22,6 +22,12 @@ def look(ledger: str, what: str) -> str:
     return f"found {what}"
 
 
+def find(ledger: str, what: str) -> list[str]:
+    """Look for something."""
+    _append(ledger, f"find {what}")
+    return [f"{what} by the sea", f"{what} in the hills"]
+
+
 def handle(ledger: str, code: str) -> str:
     """What a `catch` does."""
     _append(ledger, f"handle {code}")

@@ -1,4 +1,4 @@
-"""Three workflows with all that a resumed run must take over, and what their models answer."""
+"""Workflows with all that a resumed run must take over, and what their models answer."""
 
 from __future__ import annotations
 
@@ -161,8 +161,73 @@ steps:
 outputs: { letter: "${ letter }", payment: "${ payment }" }
 """
 
-WORKFLOWS = {"rounds": ROUNDS, "branches": BRANCHES, "approval": APPROVAL}
+AGENT = """
+flowforge: 1
+name: agent
+inputs: { ledger: string }
+tools:
+  find: { python: "durable_tools:find", effect: read }
+  pay: { python: "durable_tools:pay", effect: write, on_uncertain: retry, returns: string }
+steps:
+  brief:
+    system: You help people who travel.
+    user: What is asked?
+    gen: {}
+  agents:
+    for: "place in ['Lima', 'Oslo']"
+    do:
+      agent:
+        from: brief
+        user: "Book a room in ${ place }."
+        gen: { tools: [find, pay], rounds: 4 }
+      word:
+        from: agent
+        user: In one word?
+        gen: {}
+    yield: "${ agent } (${ word })"
+  letter:
+    from: brief
+    user: 'Write: ${ agents | join("; ") }'
+    gen: {}
+outputs: { letter: "${ letter }", agents: "${ agents }" }
+"""
+"""Its calls name the file `ledger` of the working folder, as models know no other one."""
 
+JOURNEY = """
+import flowforge as ff
+from durable_tools import find, pay
+
+FIND = ff.tool(effect="read")(find)
+PAY = ff.tool(effect="write")(pay)
+
+
+async def explore(chat: ff.Chat, angle: str) -> str:
+    chat.user("Explore {angle}.", angle=angle)
+    return await chat.gen(name="draft")
+
+
+@ff.flow
+async def journey(run: ff.Run, ledger: str) -> str:
+    async with run.chat(system="You are careful.") as chat:
+        chat.user("Name angles.")
+        angles = await chat.gen(list[str], name="angles")
+        drafts = await chat.map(explore, angles, limit=3)
+        go = await run.ask("Shall it be paid?", choices=["yes", "no"], name="gate")
+        paid = await run.call(PAY, ledger, drafts[0]) if go == "yes" else "kept"
+        chat.user("Look for a room.")
+        found = await chat.gen(tools=[FIND], name="agent")
+        text = ""
+        async for turn in ff.rounds(3):
+            chat.user("Write: {paid}, {found}, {text}", paid=paid, found=found, text=text)
+            text = await chat.gen(name="better")
+        return text
+"""
+
+WORKFLOWS = {"rounds": ROUNDS, "branches": BRANCHES, "approval": APPROVAL, "agent": AGENT}
+FLOWS = {"journey": JOURNEY}
+
+WANTED = {"ledger": "ledger", "what": "a room with a view"}
+FOUND = {"name": "find", "arguments": {"ledger": "ledger", "what": "a room"}}
 SCRIPT: Mapping[str, Any] = {
     "brief": "say three things about bicycles",
     "refine*/better": "bicycles are light and quick and cheap",
@@ -176,14 +241,24 @@ SCRIPT: Mapping[str, Any] = {
     "offer": "a bicycle for a thousand",
     "talk": "because it is older",
     "letter": "dear customer it is done",
+    "agents[*]/agent": {
+        "turns": [
+            {"text": "let me look", "calls": [FOUND, {**FOUND, "arguments": WANTED}]},
+            {"calls": [{"name": "pay", "arguments": {"ledger": "ledger", "what": "a room"}}]},
+            "the room is booked and paid",
+        ]
+    },
+    "agents[*]/word": "booked",
+    "agent": {"turns": [{"calls": [FOUND]}, "there is a room by the sea"]},
+    "better": "a text of some words that is better",
 }
 ANSWERS = {"gate": "yes"}
 
 
 def write_workflow(name: str, folder: Path) -> Path:
-    """A workflow's file in a folder, beside its script and its answers."""
+    """The file of a workflow or a flow in a folder, beside its script and its answers."""
     (folder / "script.json").write_text(json.dumps(SCRIPT), encoding="utf-8")
     (folder / "answers.json").write_text(json.dumps(ANSWERS), encoding="utf-8")
-    file = folder / f"{name}.yaml"
-    file.write_text(WORKFLOWS[name], encoding="utf-8")
+    file = folder / (f"{name}.py" if name in FLOWS else f"{name}.yaml")
+    file.write_text({**WORKFLOWS, **FLOWS}[name], encoding="utf-8")
     return file

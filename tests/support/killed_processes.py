@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from durable_workflows import write_workflow
+from durable_workflows import FLOWS, write_workflow
 
 SUPPORT = Path(__file__).parent
 KILLED = -9
@@ -26,6 +26,10 @@ class Stand:
         return self.folder / "runs.db"
 
     @property
+    def is_flow(self) -> bool:
+        return self.workflow in FLOWS
+
+    @property
     def ledger(self) -> Path:
         return self.folder / "ledger"
 
@@ -38,7 +42,7 @@ class Stand:
         """Start the run. failpoint: where the process kills itself."""
         return self._start(
             "run",
-            f"{self.workflow}.yaml",
+            f"{self.workflow}.py:{self.workflow}" if self.is_flow else f"{self.workflow}.yaml",
             *("-i", f"ledger={self.ledger}", "--seed", "7"),
             *("--backend", "script:script.json", "--answers", "answers.json"),
             failpoint=failpoint,
@@ -46,7 +50,9 @@ class Stand:
 
     def resume(self, failpoint: str | None = None) -> subprocess.Popen[str]:
         """Go on with it."""
-        return self._start("resume", failpoint=failpoint)
+        # A flow's tools do not say themselves what is to be done about uncertain calls.
+        words = ("--on-uncertain", "retry") if self.is_flow else ()
+        return self._start("resume", *words, failpoint=failpoint)
 
     def lines(self) -> list[str]:
         """What tools did."""
