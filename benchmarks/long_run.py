@@ -45,7 +45,7 @@ class WordyBackend(ScriptBackend):
 
     def __init__(self, num_chars: int) -> None:
         super().__init__({})
-        self._desk.answer = lambda label: ScriptedAnswer(words(label, num_chars))  # type: ignore[method-assign]
+        self._desk.answer = lambda label, _: ScriptedAnswer(words(label, num_chars))  # type: ignore[method-assign]
         # Nobody asks this backend what it was asked.
         self._desk.prompts = deque(maxlen=0)  # type: ignore[assignment]
 
