@@ -8,7 +8,9 @@ under one version, none is renamed or removed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from flowforge.backends.protocol import Usage
@@ -22,21 +24,26 @@ from flowforge.runtime.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from flowforge.language.program import JsonValue
 
 VERSION = 1
+
+_Reader = Callable[[Any], Any]
 
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def kind_of(fact: Fact) -> str:
     """A fact's name in snake case."""
-    return _WORD_START.sub("_", type(fact).__name__).lower()
+    return _KINDS[type(fact)]
 
 
-_FACTS = {_WORD_START.sub("_", one.__name__).lower(): one for one in get_args(Fact)}
+_KINDS: dict[type, str] = {
+    one: _WORD_START.sub("_", one.__name__).lower() for one in get_args(Fact)
+}
+_FACTS = {kind: one for one, kind in _KINDS.items()}
 
 
 def event_as_json(event: Event) -> dict[str, JsonValue]:
@@ -53,6 +60,12 @@ def fact_as_json(fact: Fact) -> dict[str, JsonValue]:
     return {one.name: _field_as_json(getattr(fact, one.name)) for one in fields(fact)}
 
 
+def is_readable(line: Mapping[str, JsonValue]) -> bool:
+    """Whether such an object is of a version that is known here, as far as it says."""
+    version = line.get("version", VERSION)
+    return not isinstance(version, int) or version <= VERSION
+
+
 def event_from_json(line: Mapping[str, JsonValue]) -> Event:
     """The event of such an object. Raises KeyError for a fact that this version does not know."""
     return Event(
@@ -62,23 +75,32 @@ def event_from_json(line: Mapping[str, JsonValue]) -> Event:
     )
 
 
+def is_known(kind: object) -> bool:
+    """Whether this version knows a kind of fact; newer ones may have more."""
+    return kind in _FACTS
+
+
 def fact_from_json(kind: str, told: Mapping[str, Any]) -> Fact:
-    """A fact from its name and fields; fields that this version does not know are left out."""
-    known = _FACTS[kind]
-    read: dict[str, Callable[[Any], Any]] = {
-        "usage": _usage,
-        "accounting": _accounting,
-        "failures": _failures,
-        "choices": tuple,
-        "interrupted": tuple,
-    }
-    named = {
-        one.name: read.get(one.name, _same)(told[one.name])
-        for one in fields(known)
-        if one.name in told
-    }
-    fact: Fact = known(**named)
+    """A fact from its name and fields; fields that this version does not know are left out.
+
+    Raises KeyError as `event_from_json` does.
+    """
+    known, readers = _reading(kind)
+    fact: Fact = known(
+        **{
+            name: told[name] if read is None else read(told[name])
+            for name, read in readers
+            if name in told
+        }
+    )
     return fact
+
+
+@cache
+def _reading(kind: str) -> tuple[Callable[..., Fact], tuple[tuple[str, _Reader | None], ...]]:
+    """A kind of fact, and how each of its fields is read: as it is, if None."""
+    known = _FACTS[kind]
+    return known, tuple((one.name, _READERS.get(one.name)) for one in fields(known))
 
 
 def _usage(told: Any) -> Usage | None:
@@ -94,8 +116,13 @@ def _failures(told: Any) -> tuple[StepFailed, ...]:
     return tuple(StepFailed(**failure) for failure in told)
 
 
-def _same(told: Any) -> Any:
-    return told
+_READERS: dict[str, _Reader] = {
+    "usage": _usage,
+    "accounting": _accounting,
+    "failures": _failures,
+    "choices": tuple,
+    "interrupted": tuple,
+}
 
 
 def _field_as_json(value: object) -> JsonValue:

@@ -18,9 +18,9 @@ from flowforge.runtime.events import (
     RunCancelled,
     RunFailed,
     RunFinished,
-    StepFinished,
     StepText,
 )
+from flowforge.runtime.joined_text import JoinedText
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -32,38 +32,12 @@ MAX_WAITING = 256
 
 
 @dataclass(slots=True, eq=False)
-class _Text:
-    """Texts of one step that wait as one event; numbered as the first of them.
-
-    Thoughts and what the step answers are never in one.
-    """
-
-    seq: int
-    time_s: float
-    path: str
-    num_tokens: int
-    parts: list[str]
-    is_thought: bool
-
-    def close(self, end: Fact) -> None:
-        """No text follows: keep it in one piece, which is the step's value where they are equal."""
-        whole = "".join(self.parts)
-        value = end.value if isinstance(end, StepFinished) else None
-        self.parts = [value if isinstance(value, str) and value == whole else whole]
-
-    def event(self) -> Event:
-        text = "".join(self.parts)
-        fact = StepText(self.path, text, self.num_tokens, self.is_thought)
-        return Event(self.seq, self.time_s, fact)
-
-
-@dataclass(slots=True, eq=False)
 class _Backlog:
     """Events in order, texts coalesced per step once more than `max_separate` wait."""
 
     max_separate: int
-    entries: list[Event | _Text] = field(default_factory=list["Event | _Text"])
-    texts: dict[str, _Text] = field(default_factory=dict["str", "_Text"])
+    entries: list[Event | JoinedText] = field(default_factory=list["Event | JoinedText"])
+    texts: dict[str, JoinedText] = field(default_factory=dict[str, JoinedText])
 
     def put(self, event: Event) -> None:
         fact = event.fact
@@ -77,17 +51,14 @@ class _Backlog:
         waiting = self.texts.get(fact.path)
         is_same = waiting is not None and waiting.is_thought == fact.is_thought
         if waiting is not None and is_same and len(self.entries) >= self.max_separate:
-            waiting.parts.append(fact.text)
-            waiting.num_tokens += fact.num_tokens
+            waiting.add(fact)
             return
-        text = _Text(
-            event.seq, event.time_s, fact.path, fact.num_tokens, [fact.text], fact.is_thought
-        )
+        text = JoinedText(event, fact)
         self.entries.append(text)
         self.texts[fact.path] = text
 
     def events(self) -> list[Event]:
-        return [entry.event() if isinstance(entry, _Text) else entry for entry in self.entries]
+        return [entry.event() if isinstance(entry, JoinedText) else entry for entry in self.entries]
 
     def take(self) -> list[Event]:
         events = self.events()

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from flowforge.errors import WorkflowError
 from flowforge.journal.lease import state_of
-from flowforge.runtime.event_json import event_from_json, fact_from_json
+from flowforge.runtime.event_json import (
+    VERSION,
+    event_from_json,
+    fact_from_json,
+    is_known,
+    is_readable,
+)
 from flowforge.runtime.events import Event
+from flowforge.view.json_lines import BadLineError, JsonLines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     from flowforge.journal.lease import Standing
     from flowforge.journal.reader import JournalReader
     from flowforge.journal.records import RunSummary
+    from flowforge.language.program import JsonValue
 
 Link = Literal["live", "recorded", "cut", "lost"]
 """live: the run goes on. recorded: it is over. cut: its process ended before it. lost: the
@@ -30,6 +38,7 @@ connection to it did."""
 
 _STATE_TO_LINK: Mapping[Standing, Link] = {"running": "live", "interrupted": "cut"}
 _EVENTS_PER_LOOK = 64
+_CHUNK_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,7 @@ class JournalSource:
             self._reading = (
                 Event(one.seq, one.time_s, fact_from_json(one.kind, cast("Any", one.fact)))
                 for one in told
+                if is_known(one.kind)
             )
         for event in self._reading:
             events.append(event)
@@ -116,16 +126,27 @@ class FileSource:
             raise WorkflowError(
                 "WF711", f"the events file {self._name!r} cannot be read: {error.strerror}"
             ) from error
-        self._rest = b""
+        self._lines = JsonLines()
+        self._failure: WorkflowError | None = None
 
     def poll(self, budget_s: float) -> Batch:
-        """See `EventSource`. Raises WorkflowError WF711 for what is no JSON line."""
+        """See `EventSource`.
+
+        Raises WorkflowError WF711 for what is no event, once those before it are taken.
+        """
+        if self._failure is not None:
+            raise self._failure
         until = time.monotonic() + budget_s
         events: list[Event] = []
         has_more = False
-        while chunk := self._file.read(65_536):
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            events += (event for line in lines if (event := self._event(line)) is not None)
+        while chunk := self._file.read(_CHUNK_BYTES):
+            try:
+                self._take(chunk, events)
+            except WorkflowError as error:
+                if not events:
+                    raise
+                self._failure = error
+                break
             if time.monotonic() >= until:
                 has_more = True
                 break
@@ -135,18 +156,37 @@ class FileSource:
         """Close the file."""
         self._file.close()
 
-    def _event(self, line: bytes) -> Event | None:
-        if not line.strip():
-            return None
+    def _take(self, chunk: bytes, events: list[Event]) -> None:
         try:
-            told = json.loads(line)
-            return event_from_json(told) if "seq" in told else None
-        except (ValueError, KeyError, TypeError) as error:
+            objects = self._lines.take(chunk)
+        except BadLineError as error:
+            for told in error.objects:
+                self._add(told, events)
+            raise self._no_event(error.line) from error
+        for told in objects:
+            self._add(told, events)
+
+    def _add(self, told: JsonValue, events: list[Event]) -> None:
+        if not isinstance(told, dict) or "seq" not in told:
+            return
+        if not is_readable(told):
             raise WorkflowError(
                 "WF711",
-                f"the events file {self._name!r} has a line that is no event: {line[:80]!r}",
-                help="it must hold what 'flowforge run --json' prints",
-            ) from error
+                f"the events file {self._name!r} is of a newer FlowForge: it has version "
+                f"{told['version']}, this one reads {VERSION}",
+            )
+        try:
+            if is_known(told["event"]):
+                events.append(event_from_json(told))
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._no_event(json.dumps(told).encode()) from error
+
+    def _no_event(self, line: bytes) -> WorkflowError:
+        return WorkflowError(
+            "WF711",
+            f"the events file {self._name!r} has a line that is no event: {line[:80]!r}",
+            help="it must hold what 'flowforge run --json' prints",
+        )
 
 
 @dataclass(frozen=True, slots=True)

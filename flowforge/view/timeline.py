@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from flowforge.runtime.events import Event, StepText
+from flowforge.runtime.joined_text import JoinedText
 from flowforge.view.run_view import RunView
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ class Timeline:
     """Grows at its end. A place is a number of events: at place 0 nothing has happened yet."""
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
-        self._texts: dict[str, int] = {}
+        self._events: list[Event | JoinedText] = []
+        self._texts: dict[str, JoinedText] = {}
+        self._first_joined = 0
         self._view = RunView()
         self._view_place = 0
 
@@ -30,7 +32,7 @@ class Timeline:
     @property
     def events(self) -> Sequence[Event]:
         """All of them; the first `place` make the run as it was there."""
-        return self._events
+        return self._whole()
 
     def take(self, event: Event) -> None:
         """One more event; a text may join one that came a moment before."""
@@ -40,41 +42,41 @@ class Timeline:
             self._texts.clear()
             self._events.append(event)
             return
-        idx = self._texts.get(fact.path)
-        if idx is not None and idx >= self._view_place:
-            first = self._events[idx]
-            assert isinstance(first.fact, StepText)
-            is_same = first.fact.is_thought == fact.is_thought
-            if is_same and event.time_s - first.time_s < _MERGE_WINDOW_S:
-                text = first.fact.text + fact.text
-                num_tokens = first.fact.num_tokens + fact.num_tokens
-                joined = StepText(fact.path, text, num_tokens, fact.is_thought)
-                self._events[idx] = Event(first.seq, first.time_s, joined)
-                return
-        self._texts[fact.path] = len(self._events)
-        self._events.append(event)
+        last = self._texts.get(fact.path)
+        if (
+            last is not None
+            and last.is_thought == fact.is_thought
+            and event.time_s - last.time_s < _MERGE_WINDOW_S
+        ):
+            last.add(fact)
+            return
+        text = self._texts[fact.path] = JoinedText(event, fact)
+        self._events.append(text)
 
     def view_at(self, place: int) -> RunView:
         """The run as it was. The same object as before, moved on, where that is possible."""
-        place = max(0, min(place, len(self._events)))
+        events = self._whole()
+        place = max(0, min(place, len(events)))
         if place < self._view_place:
             self._view, self._view_place = RunView(), 0
-        for event in self._events[self._view_place : place]:
-            self._view.take(event)
+        for at in range(self._view_place, place):
+            self._view.take(events[at])
         self._view_place = place
         return self._view
 
     def next_change(self, place: int) -> int:
         """The place behind the next event that is not a text, or the last place."""
-        for at in range(place, len(self._events)):
-            if not isinstance(self._events[at].fact, StepText):
+        events = self._whole()
+        for at in range(place, len(events)):
+            if not isinstance(events[at].fact, StepText):
                 return at + 1
-        return len(self._events)
+        return len(events)
 
     def previous_change(self, place: int) -> int:
         """The place behind the last event before this one that is not a text, or 0."""
+        events = self._whole()
         for at in range(place - 1, 0, -1):
-            if not isinstance(self._events[at - 1].fact, StepText):
+            if not isinstance(events[at - 1].fact, StepText):
                 return at
         return 0
 
@@ -88,3 +90,14 @@ class Timeline:
             else:
                 high = middle
         return low
+
+    def _whole(self) -> list[Event]:
+        """The events, of which none grows any more."""
+        self._texts.clear()
+        events = self._events
+        for at in range(self._first_joined, len(events)):
+            one = events[at]
+            if isinstance(one, JoinedText):
+                events[at] = one.event()
+        self._first_joined = len(events)
+        return cast("list[Event]", events)
