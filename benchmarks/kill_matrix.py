@@ -75,9 +75,10 @@ def cut_once(folder: Path, whole: Stand, failpoint: str) -> bool:
     stand.prepare()
     try:
         process = stand.begin(failpoint)
-        process.communicate()
-        if process.returncode != KILLED:
+        _, told = process.communicate()
+        if process.returncode == 0:
             return False
+        assert process.returncode == KILLED, told
         if not is_done(stand):
             finish(stand)
         require_same(whole, stand, failpoint)

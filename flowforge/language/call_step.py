@@ -9,6 +9,7 @@ from flowforge.language.arguments import parse_arguments
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.fields import place_of, text_of
 from flowforge.language.program import Call
+from flowforge.language.secrets import with_secrets
 from flowforge.language.types import ANY, Field, Object, type_of_schema
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class CallDraft:
 
     def resolve(self, names: Names, context: Context) -> tuple[Call, Type] | None:
         """The verb, and what the file says the tool returns."""
+        names = with_secrets(names, context.secrets)
         arguments = self.arguments.typed(names, context.report)
         if self.tool.parameters is not None:
             type_ = type_of_schema(dict(self.tool.parameters))

@@ -12,6 +12,7 @@ from flowforge.language.input_declarations import parse_inputs, type_of_inputs
 from flowforge.language.named_types import parse_types
 from flowforge.language.program import Output, Program
 from flowforge.language.scope import Binding, Names
+from flowforge.language.secret_declarations import parse_secrets
 from flowforge.language.source import Span
 from flowforge.language.steps import parse_step, parse_steps, resolve_steps
 from flowforge.language.tool_declarations import parse_tools
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from flowforge.language.yaml_nodes import Entry, MappingNode
 
 LANGUAGE_VERSION = 1
-KEYS = ("flowforge", "name", "types", "inputs", "tools", "defaults", "steps", "outputs")
+KEYS = ("flowforge", "name", "types", "inputs", "secrets", "tools", "defaults", "steps", "outputs")
 _PROGRAM_NAME = re.compile(r"\w[\w .-]{0,99}")
 
 
@@ -38,6 +39,7 @@ def check_program(
     name = _name_of(root, report)
     types = parse_types(root.entry("types"), report, checkers.schema)
     inputs = parse_inputs(root.entry("inputs"), types, report)
+    secrets = parse_secrets(root.entry("secrets"), report)
     context = Context(
         source=report.source,
         report=report,
@@ -45,12 +47,13 @@ def check_program(
         grammar_checker=checkers.grammar,
         enclosing={},
         types=types,
-        tools=parse_tools(root.entry("tools"), types, subflows, report, checkers.grammar),
+        tools=parse_tools(root.entry("tools"), types, secrets, subflows, report, checkers.grammar),
         defaults=parse_defaults(root.entry("defaults"), subflows.folder, report),
         subflows=subflows,
         parse_steps=parse_steps,
         parse_step=parse_step,
         resolve_steps=resolve_steps,
+        secrets=secrets,
     )
     entry = root.entry("steps")
     if entry is None:
@@ -60,7 +63,7 @@ def check_program(
     steps = resolve_steps(drafts, names, context)
     outputs = _outputs_of(root.entry("outputs"), names, context)
     file, model = report.source.file, context.defaults.model
-    return Program(name, file, inputs, steps, outputs, context.tools, types.schemas, model)
+    return Program(name, file, inputs, steps, outputs, context.tools, types.schemas, model, secrets)
 
 
 def _check_version(root: MappingNode, report: Report) -> None:

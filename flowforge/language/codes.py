@@ -74,6 +74,7 @@ CODES: Mapping[str, str] = {
     "WF138": "an answer for a timeout that does not fit",
     "WF139": "a step asks for another model than that of the conversation it continues",
     "WF140": "a step with a tool that writes takes results from the cache",
+    "WF141": "a secret where none may stand, or something computed from one",
     # What a program that can run probably does not mean; all are warnings.
     "WF150": "a carried value that nothing reads (warning)",
     "WF151": "two steps that write, in no order (warning)",
@@ -100,6 +101,11 @@ CODES: Mapping[str, str] = {
     "WF301": "an input is missing",
     "WF302": "an unknown input",
     "WF303": "an input's value does not fit its type",
+    # Secrets.
+    "WF310": "a secret is not set in the environment",
+    "WF311": "a secret too short to be kept out of texts",
+    "WF312": "a secret is used that is not declared",
+    "WF313": "an input holds the value of a secret",
     # Values met while running.
     "WF401": "null is written into text",
     "WF402": "an index beyond the end of a list",

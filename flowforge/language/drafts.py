@@ -88,7 +88,8 @@ class BlockDraft:
 class Context:
     """What every check needs. enclosing: for a step inside a block, the step around it.
 
-    is_trial: names are resolved only to learn types, and what is reported is dropped.
+    secrets: names of those that calls may be given. is_trial: names are resolved only to learn
+    types, and what is reported is dropped.
     """
 
     source: Source
@@ -103,6 +104,7 @@ class Context:
     parse_steps: Callable[[Entry, Context], dict[str, StepDraft]]
     parse_step: Callable[[Entry, Context], StepDraft]
     resolve_steps: Callable[[Mapping[str, StepDraft], Names, Context], dict[str, Step]]
+    secrets: tuple[str, ...] = ()
     is_trial: bool = False
 
     @property

@@ -101,6 +101,7 @@ _TOP_KEYS: dict[str, Schema] = {
     "name": {"type": ["string", "number"], "description": "The name of the workflow."},
     "types": _named({"type": "object"}, "JSON Schemas by name."),
     "inputs": _named({"$ref": "#/$defs/type"}, "Values that the caller gives."),
+    "secrets": _strings("Variables of the environment that calls and servers may be given."),
     "tools": _named({"$ref": "#/$defs/tool"}, "Tools that steps may call."),
     "defaults": {
         "type": "object",
@@ -384,8 +385,14 @@ _DEFINITIONS: Schema = {
                 "properties": {
                     "command": _strings("A program and its arguments."),
                     "url": {"type": "string", "pattern": "^https?://"},
-                    "env": _strings("Variables of the environment that the program gets."),
+                    "env": {
+                        "anyOf": [
+                            _strings("Variables of the environment that the program gets."),
+                            _named({"type": "string"}, "Others, with their values."),
+                        ]
+                    },
                     "token_env": {"type": "string", "description": "Holds the bearer token."},
+                    "headers": _named({"type": "string"}, "What goes with each request."),
                 },
             },
             "workflow": {"type": "string", "description": "A workflow's file, as in 'run'."},

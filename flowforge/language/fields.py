@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _MAX_NAME_CHARS = 100
-TAKEN_NAMES = ("inputs", "do", "yield")
+TAKEN_NAMES = ("inputs", "secrets", "do", "yield")
 _BRACES = re.compile(r"\{\{\s*[\w.]+[^{}]*\}\}|(?<![$\w{])\{\s*inputs\.[\w.-]+\s*\}")
 _LONE_HOLE = re.compile(r"\$\{[^{}]*\}")
 _COMMENT = re.compile(r"[ \t]+#")

@@ -23,6 +23,7 @@ from flowforge.language.types import (
     may_be_null,
     members_of,
 )
+from flowforge.secrets.secret import joined_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -162,7 +163,7 @@ def mismatch(name: str, wanted: str, value: JsonValue) -> EvaluationError:
 def joined(name: str, texts: Sequence[str], separator: str) -> str:
     """The texts in one, its length checked before it is made. Raises EvaluationError."""
     check_length(name, sum(map(len, texts)) + len(separator) * len(texts))
-    return separator.join(texts)
+    return joined_texts(separator, texts)
 
 
 def items_of(type_: Type) -> Type:

@@ -26,6 +26,7 @@ from flowforge.language.filter_rules import FilterTypeError
 from flowforge.language.filters import FILTERS
 from flowforge.language.foreign_words import help_for_filter, help_for_name
 from flowforge.language.list_filters import field_types
+from flowforge.language.secrets import SECRETS
 from flowforge.language.types import (
     ANY,
     BOOLEAN,
@@ -114,11 +115,15 @@ class Inference:
         binding = self.names.find(node.name)
         if binding is not None:
             return binding.type
+        if node.name == SECRETS:
+            help = "they go to 'with' of a call, and to 'headers' and 'env' of a server"
+            return self._error("WF141", "secrets cannot be read here", node.start, node.end, help)
         visible = self.names.visible()
+        help: str | None
         otherwise = "names in scope: " + ", ".join(sorted(visible)[:8]) + "; a text has quotes"
         inputs = visible.get("inputs")
         if inputs and isinstance(inputs.type, Object) and inputs.type.field(node.name):
-            help: str | None = f"an input is read as 'inputs.{node.name}'"
+            help = f"an input is read as 'inputs.{node.name}'"
         elif node.name in ("steps", "outputs"):
             help = "the value of a step is read by the step's name alone, as in ${ draft }"
         else:
@@ -153,11 +158,13 @@ class Inference:
             for field in member.fields
         ]
         path = f"{node.subject.name}." if isinstance(node.subject, Name) else ""
-        is_input = isinstance(node.subject, Name) and node.subject.name == "inputs"
+        owner = node.subject.name if isinstance(node.subject, Name) else ""
+        declared = {"inputs": f"{{ {node.field}: string }}", SECRETS: f"[{node.field}]"}
         otherwise = "known fields: " + ", ".join(known[:8]) if known else "it has no fields"
-        if is_input and not known:
-            otherwise = f"declare it: 'inputs: {{ {node.field}: string }}'"
-        message = f"unknown {'input' if is_input else 'field'} '{path}{node.field}'"
+        if owner in declared and not known:
+            otherwise = f"declare it: '{owner}: {declared[owner]}'"
+        what = owner.removesuffix("s") if owner in declared else "field"
+        message = f"unknown {what} '{path}{node.field}'"
         help = did_you_mean(node.field, known, otherwise)
         return self._error("WF203", message, node.field_start, node.end, help)
 

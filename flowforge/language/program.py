@@ -432,14 +432,17 @@ class McpServer:
     """A server that speaks the Model Context Protocol: a process, or an address.
 
     command: a program and its arguments, spoken to over its standard streams; empty with a url.
-    env_names: variables of the environment that the process gets, beside the usual few.
-    token_env: the variable that holds the bearer token for a url.
+    env_names: variables of the environment that the process gets, beside the usual few; env:
+    others, with their values. token_env: the variable that holds the bearer token for a url;
+    headers: others that go with each request. Both may hold a `Secret`.
     """
 
     command: tuple[str, ...] = ()
     url: str | None = None
     env_names: tuple[str, ...] = ()
     token_env: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,6 +491,7 @@ class Program:
     """A whole workflow. types: named JSON Schemas, already written out wherever they are used.
 
     model: what the file's defaults say of the run's own model, which the run may overrule.
+    secrets: variables of the environment whose values calls and servers are given.
     """
 
     name: str
@@ -500,3 +504,4 @@ class Program:
         default_factory=dict[str, "Mapping[str, JsonValue]"]
     )
     model: str | None = None
+    secrets: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from flowforge.language.source import Source, Span
     from flowforge.language.types import Type
 
-BindingKind = Literal["inputs", "step", "variable"]
+BindingKind = Literal["inputs", "secrets", "step", "variable"]
 
 
 @dataclass(slots=True)

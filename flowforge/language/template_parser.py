@@ -10,6 +10,7 @@ from flowforge.language.expression_nodes import Constant, ListOf, Name, Piped, n
 from flowforge.language.expression_parser import ExpressionSyntaxError, parse_expression
 from flowforge.language.expressions import Expression
 from flowforge.language.inference import Inference
+from flowforge.language.secrets import SECRETS, sealed
 from flowforge.language.source import Span
 from flowforge.language.templates import Template
 from flowforge.language.types import ANY, STRING, display_type, may_be_null, type_of_literal
@@ -110,7 +111,15 @@ class Hole:
         type_ = Inference(names, report, self.fragment.place).infer(self.node)
         read = frozenset(name for name, _ in self.read)
         location = self.fragment.source.location(self.span.start)
-        return Expression(self.fragment.text.strip(), self.node, type_, read, location)
+        node, text = self.node, self.fragment.text.strip()
+        if SECRETS in read and names.find(SECRETS) is not None:
+            secret = sealed(node)
+            if secret is None:
+                message = "a secret is put in as it is, and nothing is computed from it"
+                report.error("WF141", message, self.span, "write ${ secrets.NAME } alone")
+            else:
+                node, read = secret, frozenset[str]()
+        return Expression(text, node, type_, read, location)
 
 
 @dataclass(frozen=True, slots=True)

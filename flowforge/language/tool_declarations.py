@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from flowforge.language.answer_grammars import GrammarScope, grammar_of
 from flowforge.language.diagnostics import did_you_mean
@@ -21,8 +21,11 @@ from flowforge.language.fields import (
 )
 from flowforge.language.named_types import schema_of_entry
 from flowforge.language.program import McpServer, ToolSpec
+from flowforge.language.scope import Names
+from flowforge.language.secrets import with_secrets
+from flowforge.language.template_parser import parse_template
 from flowforge.language.types import ANY, type_of_schema
-from flowforge.language.yaml_nodes import ScalarNode, SequenceNode
+from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from flowforge.language.program import GrammarSpec, JsonValue, Program
     from flowforge.language.scope import Report
     from flowforge.language.subflows import Subflows
-    from flowforge.language.yaml_nodes import Entry, MappingNode
+    from flowforge.language.yaml_nodes import Entry
 
 _SOURCES = ("python", "mcp", "workflow")
 _KEYS = (
@@ -48,11 +51,12 @@ _KEYS = (
     "max_result",
     "grammars",
 )
-_MCP_KEYS = ("command", "url", "env", "token_env")
+_MCP_KEYS = ("command", "url", "env", "token_env", "headers")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _FORM = "write tools: { filings: { python: tools.filings:query, effect: read } }"
 _GRAMMARS_FORM = "write grammars: { ARGUMENT: 'file.lark' }"
 _MCP_FORM = "write mcp: { command: [python, server.py] } or mcp: { url: 'http://…' }"
+_NAMED_FORM = "write { NAME: '${ secrets.API_KEY }' }"
 _MAX_CONCURRENCY = 10_000
 _MAX_RESULT_CHARS = 10_000_000
 
@@ -60,11 +64,15 @@ _MAX_RESULT_CHARS = 10_000_000
 def parse_tools(
     entry: Entry | None,
     types: NamedTypes,
+    secrets: tuple[str, ...],
     subflows: Subflows,
     report: Report,
     grammar_checker: GrammarChecker | None = None,
 ) -> dict[str, ToolSpec]:
-    """The declared tools; one that is broken takes and returns anything."""
+    """The declared tools; one that is broken takes and returns anything.
+
+    secrets: names of those that servers may be given.
+    """
     scope = GrammarScope(report.source, report, subflows, grammar_checker)
     mapping = None if entry is None else mapping_of(entry, report, _FORM)
     tools: dict[str, ToolSpec] = {}
@@ -77,17 +85,21 @@ def parse_tools(
         declaration = mapping_of(one, report, _FORM)
         if declaration is not None:
             check_keys(declaration, _KEYS, (), f"tool {one.key!r}", report)
-            tools[one.key] = _tool_of(one, declaration, types, scope)
+            server = _server_of(declaration.entry("mcp"), secrets, report)
+            tools[one.key] = _tool_of(one, declaration, server, types, scope)
     return tools
 
 
 def _tool_of(
-    entry: Entry, declaration: MappingNode, types: NamedTypes, scope: GrammarScope
+    entry: Entry,
+    declaration: MappingNode,
+    server: McpServer | None,
+    types: NamedTypes,
+    scope: GrammarScope,
 ) -> ToolSpec:
     report = scope.report
     returns = declaration.entry("returns")
     result = None if returns is None else schema_of_entry(returns, "WF118", types, report, None)
-    server = _server_of(declaration.entry("mcp"), report)
     only, description = declaration.entry("only"), declaration.entry("description")
     most = integer_of(declaration.entry("max_result"), report, 1, _MAX_RESULT_CHARS)
     parameters = _parameters_of(declaration.entry("parameters"), types, report)
@@ -144,7 +156,7 @@ def _function_of(python: Entry | None, report: Report) -> str:
     return "" if text is None else text.strip()
 
 
-def _server_of(entry: Entry | None, report: Report) -> McpServer | None:
+def _server_of(entry: Entry | None, secrets: tuple[str, ...], report: Report) -> McpServer | None:
     mapping = None if entry is None else mapping_of(entry, report, _MCP_FORM)
     if entry is None or mapping is None:
         return None
@@ -154,12 +166,36 @@ def _server_of(entry: Entry | None, report: Report) -> McpServer | None:
         message = "'mcp' is reached by a command or by a url"
         report.error("WF132", message, entry.key_span, _MCP_FORM)
     env, token = mapping.entry("env"), mapping.entry("token_env")
+    headers = mapping.entry("headers")
+    is_mapped = env is not None and isinstance(env.value, MappingNode)
+    if headers is not None and url is None:
+        message = "'headers' go to a url, and this server is a process"
+        report.error("WF132", message, headers.key_span, "write env: { NAME: value }")
+    names = () if env is None or is_mapped else texts_of(env, report, "names")
     return McpServer(
         command=_command_of(command, report),
         url=_url_of(url, report),
-        env_names=tuple(name for name, _ in texts_of(env, report, "names")) if env else (),
+        env_names=tuple(name for name, _ in names),
         token_env=None if token is None else text_of(token, report),
+        env=_texts_by_name(env if is_mapped else None, secrets, report),
+        headers=_texts_by_name(headers, secrets, report),
     )
+
+
+def _texts_by_name(entry: Entry | None, secrets: tuple[str, ...], report: Report) -> dict[str, str]:
+    """Texts that may hold secrets, and no other expressions: a server is there before any value."""
+    mapping = None if entry is None else mapping_of(entry, report, _NAMED_FORM)
+    names = with_secrets(Names({}), secrets)
+    found: dict[str, str] = {}
+    for one in mapping.entries if mapping is not None else ():
+        if text_of(one, report) is None:
+            continue
+        assert isinstance(one.value, ScalarNode)
+        num_known = len(report.diagnostics)
+        text = parse_template(report.source, one.value, report).whole(names, report)
+        if len(report.diagnostics) == num_known:
+            found[one.key] = cast("str", text.evaluate({}))
+    return found
 
 
 def _command_of(entry: Entry | None, report: Report) -> tuple[str, ...]:

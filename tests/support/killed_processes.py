@@ -59,7 +59,8 @@ class Stand:
         return sorted(self.ledger.read_text().splitlines()) if self.ledger.exists() else []
 
     def _start(self, *arguments: str, failpoint: str | None) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+        known = [path for path in (str(SUPPORT), os.environ.get("PYTHONPATH")) if path]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(known)}
         environment["FLOWFORGE_JOURNAL"] = str(self.journal)
         if failpoint is not None:
             environment["FLOWFORGE_FAILPOINT"] = failpoint
