@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
-from textual.widgets import Footer, Markdown
+from textual.widgets import Markdown
 
+from flowforge.tui.key_line import KeyLine
 from flowforge.tui.lines import LineList
 from flowforge.view.printable import printable
 
@@ -51,7 +52,7 @@ class LinesPage(Screen[str | None]):
         lines = LineList(id="page", has_cursor=self._has_cursor)
         lines.border_title = printable(self._title).replace("[", r"\[")
         yield lines
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         """Begin to show."""
@@ -108,7 +109,7 @@ class MarkdownPage(Screen[None]):
         with VerticalScroll(id="page") as scroll:
             scroll.border_title = printable(self._title).replace("[", r"\[")
             yield Markdown(printable(self._text), open_links=False)
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         """Let keys scroll."""

@@ -9,10 +9,11 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from flowforge.errors import FlowForgeError
 from flowforge.tui.acting import Acting
+from flowforge.tui.key_line import KeyLine
 from flowforge.tui.lines import LineList
 from flowforge.tui.looking import Looking
 from flowforge.tui.panels import header_line, kv_lines, log_lines, speed_lines, tree_lines
@@ -110,7 +111,7 @@ class RunScreen(Looking, Acting, Screen[None]):
             yield LineList(id="kv")
             yield LineList(id="speed")
         yield LineList(has_cursor=True, follows=True, id="events")
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         """Name the panels and begin to draw."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import Footer
 
 from flowforge.errors import FlowForgeError
 from flowforge.tui.dialogs import LineDialog
 from flowforge.tui.key_help import help_lines
+from flowforge.tui.key_line import KeyLine
 from flowforge.tui.lines import LineList, plain_line
 from flowforge.tui.pages import LinesPage
 from flowforge.tui.panels import run_lines
@@ -49,7 +49,7 @@ class RunsScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """The list and the keys."""
         yield LineList(has_cursor=True, id="page")
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         """Begin to show."""
