@@ -9,10 +9,10 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
+
+from flowforge.tui.line_view import LineView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ def plain_line(text: str, style: str = "", key: str = "") -> Line:
     return Line(((text, style),), key)
 
 
-class LineList(ScrollView, can_focus=True):
+class LineList(LineView):
     """Shows lines. With a cursor, one that has a key is chosen, and stays when lines move."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -72,7 +72,7 @@ class LineList(ScrollView, can_focus=True):
 
     def __init__(self, *, has_cursor: bool = False, follows: bool = False, id: str = "") -> None:
         """follows: stay at the end as lines are added, until the user moves up."""
-        super().__init__(id=id or None)
+        super().__init__(id)
         self._lines: Sequence[Line] = ()
         self._has_cursor = has_cursor
         self._cursor = 0
@@ -100,7 +100,7 @@ class LineList(ScrollView, can_focus=True):
         if self._has_cursor:
             self._cursor = self._index_of(key) if key else min(self._cursor, len(lines))
         width = max((sum(cell_len(text) for text, _ in line.pieces) for line in lines), default=0)
-        self.virtual_size = Size(width, len(lines))
+        self.grow_to(width, len(lines))
         if self.is_following:
             self.scroll_end(animate=False, force=True)
         self.refresh()
@@ -119,11 +119,11 @@ class LineList(ScrollView, can_focus=True):
 
     def _set_cursor(self, idx: int) -> None:
         self._cursor = max(0, min(idx, len(self._lines) - 1))
-        top, height = self.scroll_offset.y, max(1, self.scrollable_content_region.height)
+        top, height = self.scroll_offset.y, self.height_in_sight
         if self._cursor < top:
-            self.scroll_to(y=self._cursor, animate=False, force=True)
+            self.go_to_line(self._cursor)
         elif self._cursor >= top + height:
-            self.scroll_to(y=self._cursor - height + 1, animate=False, force=True)
+            self.go_to_line(self._cursor - height + 1)
         self.refresh()
         self.post_message(self.Chosen(self, self.key))
 
@@ -138,7 +138,7 @@ class LineList(ScrollView, can_focus=True):
 
     def action_move_page(self, num: int) -> None:
         """By as many lines as are in sight."""
-        self.action_move(num * max(1, self.scrollable_content_region.height - 1))
+        self.action_move(num * max(1, self.height_in_sight - 1))
 
     def action_move_to_end(self, side: int) -> None:
         """To the first or the last line."""
@@ -178,7 +178,7 @@ class LineList(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """One line of the screen."""
         width = self.scrollable_content_region.width
-        base = self.rich_style
+        base = self.base
         idx = self.scroll_offset.y + y
         if idx >= len(self._lines):
             return Strip.blank(width, base)

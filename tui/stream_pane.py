@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from flowforge.tui.line_view import LineView
 from flowforge.view.printable import folded, printable
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 MAX_LINES = 4_000
 
 
-class StreamPane(ScrollView, can_focus=True):
+class StreamPane(LineView):
     """Shows one step of a view at a time; `show` is called for each frame."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -37,7 +36,7 @@ class StreamPane(ScrollView, can_focus=True):
     ]
 
     def __init__(self, id: str = "") -> None:
-        super().__init__(id=id or None)
+        super().__init__(id)
         self.path: str = ""
         self.is_following: bool = True
         self._view: RunView | None = None
@@ -97,14 +96,14 @@ class StreamPane(ScrollView, can_focus=True):
         if excess > 0:
             del self._rows[:excess]
             if not self.is_following:
-                self.scroll_to(y=max(0, self.scroll_offset.y - excess), animate=False, force=True)
+                self.go_to_line(self.scroll_offset.y - excess)
         self._grown()
 
     def _grown(self) -> None:
-        self.virtual_size = Size(self._width, len(self._rows))
+        self.grow_to(self._width, len(self._rows))
         if self.is_following:
             self._num_new = 0
-            self.scroll_to(y=max(0, len(self._rows) - self._height), animate=False, force=True)
+            self.go_to_line(len(self._rows) - self.height_in_sight)
         self.refresh()
 
     def _set_title(self, title: str) -> None:
@@ -115,10 +114,6 @@ class StreamPane(ScrollView, can_focus=True):
         else:
             self.border_subtitle = f"{self._num_new} new lines, f to follow"
 
-    @property
-    def _height(self) -> int:
-        return max(1, self.scrollable_content_region.height)
-
     # -- keys --------------------------------------------------------------------------------------
 
     def action_move(self, num: int) -> None:
@@ -126,12 +121,12 @@ class StreamPane(ScrollView, can_focus=True):
         if num < 0:
             self.is_following = False
         self.scroll_relative(y=num, animate=False, force=True)
-        if num > 0 and self.scroll_offset.y >= len(self._rows) - self._height:
+        if num > 0 and self.scroll_offset.y >= len(self._rows) - self.height_in_sight:
             self.action_follow()
 
     def action_move_page(self, num: int) -> None:
         """By as many lines as are in sight."""
-        self.action_move(num * max(1, self._height - 1))
+        self.action_move(num * max(1, self.height_in_sight - 1))
 
     def action_follow(self) -> None:
         """Go to the end and stay there."""
@@ -154,7 +149,7 @@ class StreamPane(ScrollView, can_focus=True):
         """One line of the screen."""
         width = self.scrollable_content_region.width
         idx = self.scroll_offset.y + y
-        style = self.rich_style
+        style = self.base
         if idx >= len(self._rows):
             return Strip.blank(width, style)
         return Strip([Segment(self._rows[idx], style)]).adjust_cell_length(width, style)
