@@ -8,10 +8,11 @@ round of a loop costs a piece a round and not a list a round.
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
 from hashlib import blake2b
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ _PIECE = 32
 _REFERENCE = "~"
 _LIST = "~l"
 _PLAIN, _PACKED = b"0", b"1"
+_DIGEST = re.compile(r'"([0-9a-f]{32})"')
 
 
 class Encoder:
@@ -62,23 +64,35 @@ class Encoder:
 
 def decode(text: str, load: Callable[[bytes], bytes]) -> JsonValue:
     """The value of an encoded text. load: digest → body, KeyError where there is none."""
-    return _restored(cast("JsonValue", json.loads(text)), load)
+    # A name that begins with the mark, as references and escaped names do, is spelled so and no
+    # other way; most values have none.
+    if f'"{_REFERENCE}' not in text:
+        plain: JsonValue = json.loads(text)
+        return plain
+
+    def restored(value: dict[str, JsonValue]) -> JsonValue:
+        if len(value) == 1:
+            (name, inner), *_ = value.items()
+            if name == _REFERENCE:
+                return _text_of(load(bytes.fromhex(cast("str", inner))))
+            if name == _LIST:
+                digests = cast("Sequence[str]", inner)
+                pieces = (_text_of(load(bytes.fromhex(digest))) for digest in digests)
+                return [item for piece in pieces for item in _loads(piece, restored)]
+        return {_unescaped(name): inner for name, inner in value.items()}
+
+    whole: JsonValue = _loads(text, restored)
+    return whole
 
 
-def _restored(value: JsonValue, load: Callable[[bytes], bytes]) -> JsonValue:
-    if isinstance(value, list):
-        return [_restored(item, load) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if len(value) == 1:
-        (name, inner), *_ = value.items()
-        if name == _REFERENCE:
-            return _text_of(load(bytes.fromhex(cast("str", inner))))
-        if name == _LIST:
-            digests = cast("Sequence[str]", inner)
-            pieces = (_text_of(load(bytes.fromhex(digest))) for digest in digests)
-            return [_restored(item, load) for piece in pieces for item in json.loads(piece)]
-    return {_unescaped(name): _restored(item, load) for name, item in value.items()}
+def references_of(text: str) -> set[bytes]:
+    """The digests that an encoded text refers to, but for those inside what it refers to."""
+    found = _DIGEST.findall(text) if f'"{_REFERENCE}' in text else ()
+    return set(map(bytes.fromhex, found))
+
+
+def _loads(text: str, restored: Callable[[dict[str, JsonValue]], JsonValue]) -> Any:
+    return json.loads(text, object_hook=restored)
 
 
 def pack_tokens(token_ids: Sequence[int]) -> bytes:

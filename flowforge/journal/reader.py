@@ -7,13 +7,13 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, cast
 
 from flowforge.errors import EngineError, WorkflowError
-from flowforge.journal.contents import decode, unpack_tokens
+from flowforge.journal.contents import decode, references_of, unpack_tokens
 from flowforge.journal.failures import told
 from flowforge.journal.records import RunBegun, RunRow, RunSummary, Told, WorkRow
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from flowforge.language.program import JsonValue
@@ -116,6 +116,7 @@ class JournalReader:
         )
         start = 0
         while rows := self._query(query, (run_id, start)):
+            self._load_all(row[10] for row in rows if row[10] is not None)
             for row in rows:
                 yield self._work(row)
             start = rows[-1][7] + 1
@@ -127,6 +128,7 @@ class JournalReader:
             "ORDER BY seq LIMIT 500"
         )
         while rows := self._query(query, (run_id, start)):
+            self._load_all(row[4] for row in rows)
             for seq, time_s, kind, path, fact in rows:
                 yield Told(seq, time_s, kind, path, self._decoded(fact))
             start = rows[-1][0] + 1
@@ -195,10 +197,25 @@ class JournalReader:
                     "EN703",
                     f"the journal {str(self.path)!r} is damaged: content {digest.hex()} is missing",
                 )
-            self._bodies[digest] = rows[0][0]
-            if len(self._bodies) > _NUM_CACHED_BODIES:
-                self._bodies.popitem(last=False)
+            self._keep_body(digest, rows[0][0])
         return self._bodies[digest]
+
+    def _load_all(self, texts: Iterable[str]) -> None:
+        """Read at once what encoded texts refer to."""
+        wanted = set[bytes]().union(*map(references_of, texts)) - self._bodies.keys()
+        # SQLite takes no more than 32,766 values, and older ones 999.
+        missing = list(wanted)
+        for start in range(0, len(missing), 500):
+            digests = tuple(missing[start : start + 500])
+            places = ", ".join("?" * len(digests))
+            query = f"SELECT digest, body FROM contents WHERE digest IN ({places})"
+            for digest, body in self._query(query, digests):
+                self._keep_body(digest, body)
+
+    def _keep_body(self, digest: bytes, body: bytes) -> None:
+        self._bodies[digest] = body
+        if len(self._bodies) > _NUM_CACHED_BODIES:
+            self._bodies.popitem(last=False)
 
     # Any: rows have the types of their tables, which no checker knows.
     def _query(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
