@@ -17,9 +17,6 @@ from flowforge.engine.statistics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flowforge.engine.kv.nodes import Node
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.engine.scheduler import StepPlan
     from flowforge.engine.sequence import Generation, GenerationUsage
@@ -96,9 +93,8 @@ class Meter:
                 generation.admitted_at_s = now_s
                 self._admitted(sequence.namespace, generation)
         logical = sum(chunk.stop for chunk in chunks)
-        paths = [chunk.sequence.path.nodes for chunk in chunks if chunk.sequence.path is not None]
         self._logical_rows += logical
-        self._distinct_rows += logical - page_size * num_shared_pages(paths)
+        self._distinct_rows += logical - page_size * sum(run.num_reread for run in plan.shared)
 
     def computed(self, plan: StepPlan) -> None:
         """The rows of a plan are computed."""
@@ -180,38 +176,3 @@ class Meter:
             if len(self._namespaces) > _MOST_NAMESPACES:
                 self._namespaces.popitem(last=False)
         return meter
-
-
-def num_shared_pages(paths: Sequence[Sequence[Node]]) -> int:
-    """How many pages these paths of one tree read again: the sum over pages of readers minus one.
-
-    Paths that part never meet again, so where two part is found by bisection:
-    O(paths · log(depth)) for each level of forks, whatever the context's length.
-    """
-    again = 0
-    groups: list[tuple[Sequence[Sequence[Node]], int]] = [(paths, 0)] if len(paths) > 1 else []
-    while groups:
-        group, depth = groups.pop()
-        by_next: dict[int, list[Sequence[Node]]] = {}
-        for path in group:
-            if len(path) > depth:
-                by_next.setdefault(id(path[depth]), []).append(path)
-        for siblings in by_next.values():
-            if len(siblings) > 1:
-                first = siblings[0]
-                common = min(_parting(first, other, depth) for other in siblings[1:])
-                again += (len(siblings) - 1) * (common - depth)
-                groups.append((siblings, common))
-    return again
-
-
-def _parting(a: Sequence[Node], b: Sequence[Node], low: int) -> int:
-    """The first depth at which two paths differ; at `low` they do not."""
-    high = min(len(a), len(b))
-    while low < high:
-        middle = (low + high) // 2
-        if a[middle] is b[middle]:
-            low = middle + 1
-        else:
-            high = middle
-    return low

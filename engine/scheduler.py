@@ -24,6 +24,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from flowforge.engine.kv.cache import Reserved, RowCopy
+from flowforge.engine.kv.sharing import SharedRun, Sharing
 from flowforge.engine.kv.tokens import common_prefix_len
 from flowforge.engine.sequence import Sequence, SequenceState
 
@@ -66,11 +67,15 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """copies, in order, then one forward pass over all chunks; then `ready` sample without one."""
+    """copies, in order, then one forward pass over all chunks; then `ready` sample without one.
+
+    shared: the pages that several chunks read; readers are indices of chunks.
+    """
 
     copies: tuple[RowCopy, ...]
     chunks: tuple[Chunk, ...]
     ready: tuple[Sequence, ...]
+    shared: tuple[SharedRun, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -137,6 +142,7 @@ class Scheduler:
         self._num_steps = 0
         self._num_preemptions = 0
         self._num_deferrals = 0
+        self._sharing = Sharing()
 
     @property
     def has_work(self) -> bool:
@@ -241,7 +247,9 @@ class Scheduler:
             if sequence.state is SequenceState.RUNNING and draft.budget > 0:
                 self._plan_running(sequence, draft)
         self._admit(draft)
-        return StepPlan(tuple(draft.copies), tuple(draft.chunks), tuple(draft.ready))
+        return StepPlan(
+            tuple(draft.copies), tuple(draft.chunks), tuple(draft.ready), self._shared_in(draft)
+        )
 
     def committed(self, plan: StepPlan) -> None:
         """The rows of the plan are written."""
@@ -265,6 +273,11 @@ class Scheduler:
             num_preemptions=self._num_preemptions,
             num_deferrals=self._num_deferrals,
         )
+
+    def _shared_in(self, draft: _Draft) -> tuple[SharedRun, ...]:
+        paths = [chunk.sequence.path for chunk in draft.chunks]
+        assert None not in paths, "a planned sequence has a path"
+        return self._sharing.runs([path for path in paths if path is not None])
 
     def _plan_running(self, sequence: Sequence, draft: _Draft) -> None:
         if sequence.num_pending == 0:

@@ -14,6 +14,7 @@ import numpy as np
 
 from flowforge.engine.core import EngineCore
 from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.kv.sharing import shared_runs
 from flowforge.engine.model_interface import ChunkLogits, ModelLimits
 from flowforge.engine.sampling import logprobs_of
 from flowforge.engine.scheduler import SchedulerLimits
@@ -66,6 +67,9 @@ class HistoryRunner:
         for copy in plan.copies:
             for row in range(copy.num_rows):
                 self.rows[copy.target * page_size + row] = self.rows[copy.source * page_size + row]
+        paths = [chunk.sequence.path for chunk in plan.chunks]
+        found = shared_runs([path.nodes for path in paths if path is not None])
+        assert plan.shared == found, "a plan knows other shared pages than there are"
         for chunk in plan.chunks:
             self._compute(chunk.sequence, chunk.start, chunk.stop)
         return [self._judge(chunk) for chunk in plan.chunks]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from flowforge.engine.kv.nodes import Node
 from flowforge.engine.kv.prefix_tree import Namespace
-from flowforge.engine.meter import Histogram, num_shared_pages
+from flowforge.engine.kv.sharing import shared_runs
+from flowforge.engine.meter import Histogram
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationRequest, SequenceId
 
@@ -93,7 +94,7 @@ def test_pages_read_again_are_those_that_brute_force_counts(walks: list[list[int
         paths.append(path)
 
     expected = sum(map(len, paths)) - len({id(node) for path in paths for node in path})
-    assert expected == num_shared_pages(paths)
+    assert expected == sum(run.num_reread for run in shared_runs(paths))
 
 
 def test_rows_of_branches_count_for_each_and_once_together() -> None:
