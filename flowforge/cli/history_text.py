@@ -173,7 +173,9 @@ def _asked(work: WorkRow) -> Iterator[str]:
                 yield f"prefill: {request['request']['prefill']}"
         case "call":
             yield f"calls {request['tool']}: {_dumped(request['arguments'])}"
-        case "question" | "timer":
+        case "timer" | "order":
+            return
+        case "question":
             yield f"asks: {request['prompt']}"
             if request["show"] is not None:
                 yield f"shows: {value_text(request['show'])}"

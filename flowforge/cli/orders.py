@@ -17,12 +17,21 @@ if TYPE_CHECKING:
 
 @click.command
 @run_argument
+@click.argument("step", required=False)
 @journal_option
 @options.traceback
 @guarded
-def cancel(run_id: str, *, journal_path: Path | None, traceback: bool) -> ExitCode:
-    """End a run early; every `finally` still runs, and 'flowforge resume' can go on with it."""
-    return _order(run_id, journal_path, order="cancel")
+def cancel(
+    run_id: str, step: str | None, *, journal_path: Path | None, traceback: bool
+) -> ExitCode:
+    """End a run early; every `finally` still runs, and 'flowforge resume' can go on with it.
+
+    With STEP, the path of a step, a branch or a call, that alone fails and the run goes on as its
+    `catch` and joins say.
+    """
+    if step is None:
+        return _order(run_id, journal_path, order="cancel")
+    return _order(run_id, journal_path, order="cancel step", path=step)
 
 
 @click.command

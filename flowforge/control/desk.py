@@ -5,6 +5,7 @@ from its first to its last, and between them how it stands. The socket is the ru
 as its lease is: what a killed process left there is taken away by whoever has the run next.
 
     {"order": "cancel"} → {"ok": true}; so do "pause" and "go on"
+    {"order": "cancel step", "path": "explore[1]/draft"} → {"ok": true}: the run goes on without it
     {"order": "answer", "path": "gate", "text": "yes"} → {"ok": true}
     {"order": "status"} → {"ok": true, "questions": [{"path": …, "prompt": …, "choices": […]}]}
     {"order": "watch"} → events as `--json` prints them, {"state": {"is_paused": false,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from flowforge.runtime.handle import RunHandle
     from flowforge.runtime.people import Asker
 
-ORDERS = ("cancel", "pause", "go on", "status", "answer", "watch")
+ORDERS = ("cancel", "cancel step", "pause", "go on", "status", "answer", "watch")
 
 _MAX_LINE_BYTES = 1_000_000
 _FLUSH_S = 0.05
@@ -186,6 +187,8 @@ class Control:
                 # What waits at the gate comes to its end, too.
                 self.gate.open()
                 return {"ok": True}
+            case "cancel step":
+                return self._cancel_step(order.get("path"))
             case "pause":
                 self.gate.close()
                 return {"ok": True}
@@ -198,6 +201,16 @@ class Control:
                 return self._answer(order.get("path"), order.get("text"))
             case _:
                 return _refused(f"unknown order {name!r}, expected one of {', '.join(ORDERS)}")
+
+    def _cancel_step(self, path: object) -> dict[str, Any]:
+        if self._shown is None or not isinstance(path, str):
+            return _refused("nothing runs yet" if isinstance(path, str) else "expected a 'path'")
+        run, _ = self._shown
+        try:
+            run.cancel_step(path)
+        except WorkflowError as error:
+            return _refused(error.message, error.help)
+        return {"ok": True}
 
     def _answer(self, path: object, text: object) -> dict[str, Any]:
         waiting = self._waiting.get(path) if isinstance(path, str) else None
@@ -266,5 +279,5 @@ def _owner_only() -> Generator[None]:
         os.umask(before)
 
 
-def _refused(reason: str) -> dict[str, Any]:
-    return {"ok": False, "reason": reason}
+def _refused(reason: str, help: str | None = None) -> dict[str, Any]:
+    return {"ok": False, "reason": reason, "help": help}

@@ -38,7 +38,9 @@ def send_order(journal: Path, run_id: str, **order: object) -> dict[str, Any]:
             help="'flowforge ps' lists the runs that are",
         ) from error
     if not reply["ok"]:
-        raise EngineError("EN708", f"run {run_id!r} refuses: {reply['reason']}")
+        raise EngineError(
+            "EN708", f"run {run_id!r} refuses: {reply['reason']}", help=reply.get("help")
+        )
     return reply
 
 

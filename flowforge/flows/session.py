@@ -10,10 +10,12 @@ import anyio
 
 from flowforge.backends.protocol import BackendStatistics, GenerationDone, TextDelta
 from flowforge.errors import FlowForgeError, InternalError
+from flowforge.flows.cancelling import RunningSteps
 from flowforge.flows.failures import FailureLog
 from flowforge.flows.servers import FlowServers
 from flowforge.flows.values import shown_value
 from flowforge.runtime.accounting import AccountBook
+from flowforge.runtime.cancelling import cancelled_by_order
 from flowforge.runtime.events import (
     Accounting,
     StepCancelled,
@@ -28,6 +30,7 @@ from flowforge.runtime.people import text_answer
 from flowforge.runtime.retries import may_pass_later
 from flowforge.runtime.seeds import derived_seed
 from flowforge.runtime.state import Failure
+from flowforge.secrets.secret_box import SecretBox
 from flowforge.tools.function_tool import FunctionTool
 
 if TYPE_CHECKING:
@@ -87,20 +90,23 @@ class FlowSession:
         clock: Clock,
         asker: Asker,
         memo: FlowMemo | None = None,
+        secrets: SecretBox | None = None,
     ) -> None:
-        """memo: the run's journal; None for a run that leaves none."""
+        """memo: the run's journal; None for a run that leaves none. secrets: of the flow."""
         self.memo = memo
+        self.secrets: SecretBox = secrets or SecretBox()
         self.backend = backend
         self.stream = stream
         self.seed = seed
         self.clock = clock
         self.asker = asker
         self.log: FailureLog = FailureLog()
+        self.running: RunningSteps = RunningSteps()
         self.close_failures: list[Failure] = []
         self._book = AccountBook()
         self._conversations: dict[int, _Open] = {}
         self._tools: dict[int, FunctionTool] = {}
-        self.servers: FlowServers = FlowServers()
+        self.servers: FlowServers = FlowServers(self.secrets)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -120,7 +126,8 @@ class FlowSession:
         self.stream.emit(StepStarted(path, verb, continues))
         end = StepEnd()
         try:
-            yield end
+            with self.running.cancellable(path):
+                yield end
         except Exception as error:
             self.log.blame(path, error)
             untold = self.log.take_untold(error)
@@ -148,11 +155,17 @@ class FlowSession:
     async def call_tool(
         self, tool: AnyTool, arguments: Mapping[str, JsonValue], path: str
     ) -> JsonValue:
-        """Call a tool, unless an earlier process had its result; see `FunctionTool.call`."""
+        """Call a tool, unless an earlier process had its result; see `FunctionTool.call`.
+
+        It is given its secrets, and none is in what it returns or raises.
+        """
         function = self.function_tool(tool)
 
         async def act() -> JsonValue:
-            return await function.call(arguments, path)
+            with self.running.cancellable(path):
+                return await self.secrets.call(
+                    arguments, lambda opened: function.call(opened, path)
+                )
 
         if self.memo is None:
             return await act()
@@ -167,7 +180,10 @@ class FlowSession:
         connection = await self.servers.connection(tools)
 
         async def act() -> JsonValue:
-            return await connection.call(member, arguments, path)
+            with self.running.cancellable(path):
+                return await self.secrets.call(
+                    arguments, lambda opened: connection.call(member, opened, path)
+                )
 
         if self.memo is None:
             return await act()
@@ -177,9 +193,14 @@ class FlowSession:
 
     async def ask(self, question: StartQuestion) -> str:
         """Ask a person, unless an earlier process had the answer."""
+
+        async def asker(question: StartQuestion) -> str:
+            with self.running.cancellable(question.path):
+                return await self.asker(question)
+
         if self.memo is None:
-            return await self.asker(question)
-        return text_answer(question.path, await self.memo.ask(question, self.asker))
+            return await asker(question)
+        return text_answer(question.path, await self.memo.ask(question, asker))
 
     # -- conversations ----------------------------------------------------------------------------
 
@@ -250,6 +271,9 @@ class FlowSession:
         finally:
             with anyio.CancelScope(shield=True):
                 await items.aclose()
+                if memo is not None and not is_done and self.running.is_cancelled(request.label):
+                    # Whoever goes on with the run must meet it again.
+                    await memo.end_answer(request, cancelled_by_order(request.label))
             cut = conversation.take_cut()
             if cut is not None:
                 self._book.enter_cut(cut, self._model_of(conversation))

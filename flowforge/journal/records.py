@@ -1,7 +1,7 @@
 """The rows of a journal: what a run is, and what happened in it.
 
-A *work* is what a run does outside of its own decisions: a generation, a tool call, a question, or
-a time that has come. It is named by its path, which holds item and attempt as in
+A *work* is what a run does outside of its own decisions: a generation, a tool call, a question, a
+time that has come, an order. It is named by its path, which holds item and attempt as in
 `explore[1]/draft#2`, and by its turn: a step may let a model write several times.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flowforge.language.program import JsonValue
 
 RunStatus = Literal["running", "done", "failed", "cancelled"]
-WorkKind = Literal["generation", "call", "question", "timer"]
+WorkKind = Literal["generation", "call", "question", "timer", "order"]
 WorkStatus = Literal["done", "failed", "stopped"]
 
 

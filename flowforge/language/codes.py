@@ -148,6 +148,8 @@ ROOM_CODES: Mapping[str, str] = {
     "WF514": "turns that are not a list of texts by role",
     "WF515": "a 'finally' that did not end in time",
     "WF516": "a step asks for more tokens than the model has room for",
+    "WF517": "a step, branch or call was cancelled by an order",
+    "WF518": "an order names nothing that runs",
     # The command line.
     "WF520": "an input is not written as NAME=VALUE",
     "WF521": "a script has no answer for a step",

@@ -172,11 +172,20 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelStep:
+    """Somebody wants what runs under `path` to end: a try of a step, a branch, a call, a sample."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRun:
     """Somebody wants the run to end."""
 
 
-Report: TypeAlias = Begin | Opened | Answered | Returned | Failed | Stopped | TimerFired | CancelRun
+Report: TypeAlias = (
+    Begin | Opened | Answered | Returned | Failed | Stopped | TimerFired | CancelStep | CancelRun
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from flowforge.errors import FlowForgeError, InternalError
+from flowforge.runtime.cancelling import cancel_one
 from flowforge.runtime.commands import (
     Answered,
     Begin,
     Broken,
     Cancelled,
     CancelRun,
+    CancelStep,
     Decision,
     Failed,
     Opened,
@@ -101,6 +103,8 @@ def _take(after: Consequences, report: Report) -> None:
             work_ended(after, path, None)
         case TimerFired(timer):
             timer_fired(after, timer)
+        case CancelStep(path):
+            cancel_one(after, path)
         case CancelRun():
             if state.top is None:
                 raise InternalError("IN504", "a run was cancelled before it began")

@@ -42,6 +42,7 @@ def work_ended(after: Consequences, path: str, result: WorkResult) -> None:
     step = work.step
     del after.state.works[path]
     step.works.remove(path)
+    result = work.error if result is None else result
     if isinstance(result, FlowForgeError) and result.location is None:
         # Backends know no file: that a prompt is too long is said where the prompt is.
         result.location = step.node.step.location

@@ -26,6 +26,13 @@ class RunHandle(Protocol[T_co]):
         """Wait for the end. Raises RunFailedError, or RunCancelledError after a cancel."""
         ...
 
+    def cancel_step(self, path: str) -> None:
+        """Fail what runs under a path by WF517: a step, a branch or a call. The run goes on.
+
+        `catch`, joins and `on_tool_error` say what follows. Raises WorkflowError WF518.
+        """
+        ...
+
     def cancel(self) -> None:
         """End the run early; its terminal event follows when every conversation is closed."""
         ...

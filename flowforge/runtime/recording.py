@@ -22,6 +22,7 @@ from flowforge.runtime.commands import (
     Answered,
     Broken,
     Cancelled,
+    CancelStep,
     Failed,
     Returned,
     Said,
@@ -52,6 +53,9 @@ PARTIAL_INTERVAL_S = 0.5
 
 _UNRECORDED = frozenset({"label", "priority", "written"})
 """Fields of a request that change nothing of what a model writes."""
+
+_CANCEL = ":cancel"
+"""Behind a path: the name of the order to cancel what runs under it."""
 
 _FAMILIES = {one.__name__: one for one in (WorkflowError, EngineError, ToolError, InternalError)}
 
@@ -116,6 +120,8 @@ class Recorder:
                 return WorkEnded(path, turn, "call", "stopped", None, None, now)
             case TimerFired(timer):
                 return WorkEnded(timer, 0, "timer", "done", None, None, now)
+            case CancelStep(path):
+                return WorkEnded(f"{path}{_CANCEL}", 0, "order", "done", None, None, now)
             case _:
                 return None
 
@@ -218,6 +224,8 @@ def report_of(row: WorkRow) -> Report:
     path, result = row.path, cast("dict[str, Any]", row.result)
     if row.kind == "timer":
         return TimerFired(path)
+    if row.kind == "order":
+        return CancelStep(path.removesuffix(_CANCEL))
     match row.status:
         case "done":
             if row.kind == "generation":

@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from flowforge.errors import WorkflowError
+from flowforge.runtime.cancelling import can_cancel
 from flowforge.runtime.commands import (
     Answered,
     Begin,
+    CancelStep,
     Opened,
     ReleaseConversation,
     StartCall,
@@ -89,12 +91,22 @@ def replay(
     waiting: dict[str, deque[WorkRow]] = {}
     _report(state, replayed, Begin(), begun_at)
     for row in rows:
-        if _is_awaited(replayed, row):
+        if row.kind == "order":
+            # One that came too late then must not be in time now.
+            _take_order(state, replayed, row)
+        elif _is_awaited(replayed, row):
             _take(state, replayed, row, is_unchanged=is_unchanged)
             _take_waiting(state, replayed, waiting)
         else:
             waiting.setdefault(row.path, deque()).append(row)
     return replayed
+
+
+def _take_order(state: RunState, replayed: Replayed, row: WorkRow) -> None:
+    report = report_of(row)
+    assert isinstance(report, CancelStep) and row.ended_at is not None
+    if can_cancel(state, report.path):
+        _report(state, replayed, report, row.ended_at)
 
 
 def _take_waiting(state: RunState, replayed: Replayed, waiting: dict[str, deque[WorkRow]]) -> None:

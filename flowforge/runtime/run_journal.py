@@ -404,13 +404,14 @@ def _failed_paths(row: RunRow) -> frozenset[str]:
 
 
 def _is_blamed(work: WorkRow, failed: frozenset[str]) -> bool:
-    """Whether a try failed by this work, or by the time that it took."""
+    """Whether a try failed by this work, by the time that it took, or by an order to cancel it."""
     if work.status == "stopped":
         return False
-    if work.kind == "timer":
-        return work.path.rpartition(":")[0] in failed
-    is_failed_sample = work.status == "failed" and _SAMPLE.sub("", work.path) in failed
-    return work.path in failed or is_failed_sample
+    path = work.path
+    if work.kind in {"timer", "order"}:
+        path = path.rpartition(":")[0]
+    is_failed_sample = work.status == "failed" and _SAMPLE.sub("", path) in failed
+    return path in failed or is_failed_sample
 
 
 def _was_uncertain(work: WorkRow) -> bool:

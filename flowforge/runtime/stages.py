@@ -35,7 +35,7 @@ from flowforge.runtime.verdicts import decide, decide_by, stop_scope
 if TYPE_CHECKING:
     from flowforge.language.program import JsonValue, Retry
     from flowforge.runtime.consequences import Consequences
-    from flowforge.runtime.state import Failure, StepState, Verdict
+    from flowforge.runtime.state import Failure, ScopeState, StepState, Verdict
 
 
 def start_step(after: Consequences, step: StepState) -> None:
@@ -189,7 +189,11 @@ def _fail(after: Consequences, step: StepState, verdict: Fails) -> None:
     after.facts.append(step_failed(step, failures))
     release_all(after, step)
     drop_claims(after, step)
-    scope = step.scope
+    fail_scope(after, step.scope, failures)
+
+
+def fail_scope(after: Consequences, scope: ScopeState, failures: list[Failure]) -> None:
+    """A scope comes to these failures: nothing else of it goes on."""
     scope.failures += failures
     stop_scope(after, scope)
     owner = scope.owner

@@ -216,10 +216,14 @@ class ScopeState(MeasuredScope):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What runs in the shell: for which step, as which of its works."""
+    """What runs in the shell: for which step, as which of its works.
+
+    error: what it comes to once it is stopped, where an order wants it alone gone.
+    """
 
     step: StepState
     key: WorkKey
+    error: FlowForgeError | None = None
 
 
 TimerPurpose: TypeAlias = Literal["timeout", "backoff", "wait", "finally"]

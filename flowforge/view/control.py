@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-Action = Literal["cancel", "pause", "go on", "answer"]
+Action = Literal["cancel", "cancel step", "pause", "go on", "answer"]
 
 
 class RunControl(Protocol):
@@ -21,7 +21,7 @@ class RunControl(Protocol):
         ...
 
     def order(self, action: Action, *, path: str = "", text: str = "") -> None:
-        """Send an order. path, text: of an answer.
+        """Send an order. path: of a step to cancel; path, text: of an answer.
 
         Raises EngineError EN708 for a run that cannot be reached, or refuses.
         """
