@@ -86,7 +86,8 @@ async def start_flow(
         seed = journal.seed
     seed = drawn_seed() if seed is None else seed
     memo = None if journal is None else FlowMemo(journal)
-    stream = EventStream(clock.now, None if memo is None else memo.tap)
+    tap, archive = (None, None) if memo is None else (memo.tap, memo.archive)
+    stream = EventStream(clock.now, tap, archive)
     session = FlowSession(backend, stream, seed, clock, asker or nobody, memo)
     execution = _Execution(flow, inputs, session)
     async with open_task_group() as tasks:

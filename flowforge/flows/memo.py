@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flowforge.runtime.events import Event, Fact
     from flowforge.runtime.people import Asker
     from flowforge.runtime.run_journal import RunJournal
+    from flowforge.runtime.told_events import EventArchive
 
 
 class FlowMemo:
@@ -44,6 +45,11 @@ class FlowMemo:
         self._turns: dict[str, int] = {}
         self._entries: list[Entry] = []
         self.is_over = False
+
+    @property
+    def archive(self) -> EventArchive:
+        """The events of the run that are written down."""
+        return self._journal.recorder.archive
 
     async def take_over(self) -> RunResumed | None:
         """Read what an earlier process did; what is to be told of it."""

@@ -133,17 +133,6 @@ class JournalReader:
                 yield Told(seq, time_s, kind, path, self._decoded(fact))
             start = rows[-1][0] + 1
 
-    def events_of_kind(self, run_id: str, kind: str) -> list[Told]:
-        """The events of one kind, in order."""
-        query = (
-            "SELECT seq, time_s, kind, path, fact FROM events WHERE run_id = ? AND kind = ? "
-            "ORDER BY seq"
-        )
-        return [
-            Told(seq, time_s, kind, path, self._decoded(fact))
-            for seq, time_s, kind, path, fact in self._query(query, (run_id, kind))
-        ]
-
     def event_keys(self, run_id: str) -> list[tuple[int, float, str, str | None]]:
         """Number, time, kind and path of every event of a run."""
         query = "SELECT seq, time_s, kind, path FROM events WHERE run_id = ? ORDER BY seq"

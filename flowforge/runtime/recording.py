@@ -36,6 +36,7 @@ from flowforge.runtime.commands import (
 )
 from flowforge.runtime.event_json import fact_as_json, kind_of
 from flowforge.runtime.failures import failure_event
+from flowforge.runtime.told_events import EventArchive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,6 +80,7 @@ class Recorder:
         self._writing: dict[str, list[int]] = {}
         self.partial_interval_s: float = partial_interval_s
         self._kept_at_s = time.monotonic()
+        self.archive: EventArchive = EventArchive(writer.journal, run_id)
 
     def started(self, commands: Sequence[Command]) -> list[Entry]:
         """The works that these commands start."""
@@ -155,6 +157,8 @@ class Recorder:
         """Return when the entries are on the disk. Raises EngineError EN7xx."""
         if entries:
             await self.writer.commit(self.run_id, entries)
+            told = [entry.seq for entry in entries if isinstance(entry, Told)]
+            self.archive.num_kept = max([self.archive.num_kept, *(seq + 1 for seq in told)])
 
     # -- what models are writing ------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from flowforge.runtime.commands import Command, Outcome, Report
     from flowforge.runtime.events import Fact
     from flowforge.runtime.state import RunState
+    from flowforge.runtime.told_events import ToldEvents
 
 StartWork: TypeAlias = StartGeneration | StartCall | StartQuestion
 
@@ -66,11 +67,13 @@ class OpenTimer:
 class Replayed:
     """What a replay came to, beside the state.
 
-    facts: all that were decided, in order. works, timers: what is in flight, in order of start.
-    turns: the last turn of every path. num_kept: works whose ends were taken over.
+    told: what was told and not decided again. fresh: facts that were decided and never told. works,
+    timers: what is in flight, in order of start. turns: the last turn of every path. num_kept:
+    works whose ends were taken over.
     """
 
-    facts: list[Fact] = field(default_factory=list["Fact"])
+    told: ToldEvents
+    fresh: list[Fact] = field(default_factory=list["Fact"])
     works: dict[str, OpenWork] = field(default_factory=dict[str, OpenWork])
     timers: dict[str, OpenTimer] = field(default_factory=dict[str, OpenTimer])
     turns: dict[str, int] = field(default_factory=dict[str, int])
@@ -79,15 +82,21 @@ class Replayed:
 
 
 def replay(
-    state: RunState, rows: Iterable[WorkRow], begun_at: float, *, is_unchanged: bool = False
+    state: RunState,
+    rows: Iterable[WorkRow],
+    begun_at: float,
+    told: ToldEvents,
+    *,
+    is_unchanged: bool = False,
 ) -> Replayed:
     """Take ended works, in order of their ends, into a state that has not begun.
 
-    begun_at: when the run began, in seconds since 1970. is_unchanged: the workflow is the one that
+    begun_at: when the run began, in seconds since 1970. told: its events; those that remain in
+    there told of what was not decided again. is_unchanged: the workflow is the one that
     the works are of, so what they are asked with is the same and need not be compared.
     Raises WorkflowError WF702 for a work that is asked for with something else than it was.
     """
-    replayed = Replayed()
+    replayed = Replayed(told)
     waiting: dict[str, deque[WorkRow]] = {}
     _report(state, replayed, Begin(), begun_at)
     for row in rows:
@@ -149,7 +158,7 @@ def _take(state: RunState, replayed: Replayed, row: WorkRow, *, is_unchanged: bo
 
 def _report(state: RunState, replayed: Replayed, report: Report, at: float) -> None:
     decision = advance(state, report)
-    replayed.facts += decision.facts
+    replayed.fresh += [fact for fact in decision.facts if not replayed.told.take(fact)]
     for command in decision.commands:
         _note(replayed, command, at)
     replayed.outcome = replayed.outcome or decision.outcome

@@ -190,7 +190,8 @@ class _Shell:
         clock: Clock,
         journal: RunJournal | None,
     ) -> None:
-        self.stream = EventStream(clock.now)
+        archive = None if journal is None else journal.recorder.archive
+        self.stream = EventStream(clock.now, archive=archive)
         self.ended = anyio.Event()
         self.cancel_requested = anyio.Event()
         self.outcome: Outcome | None = None
@@ -284,7 +285,8 @@ class _Shell:
     async def _go_on(self, journal: RunJournal, tasks: TaskGroup) -> None:
         """Begin where an earlier process stopped."""
         restored = await journal.restore(self._state)
-        self.stream.restore(restored.history, restored.next_seq)
+        told = restored.replayed.told
+        self.stream.go_on(told.next_seq, told.elapsed_s)
         self.outcome = restored.replayed.outcome
         await self._tell(restored.fresh, restored.entries)
         for work in restored.replayed.works.values():

@@ -16,8 +16,7 @@ from flowforge.journal.records import Resumed, Untold
 from flowforge.language.diagnostics import near_miss
 from flowforge.runtime.caching import StepCache
 from flowforge.runtime.definitions import static_path
-from flowforge.runtime.event_json import fact_from_json, kind_of
-from flowforge.runtime.events import Event, RunResumed
+from flowforge.runtime.events import RunResumed
 from flowforge.runtime.recording import (
     Recorder,
     answer_of,
@@ -27,6 +26,7 @@ from flowforge.runtime.recording import (
     said_from_json,
 )
 from flowforge.runtime.replaying import replay
+from flowforge.runtime.told_events import ToldEvents
 from flowforge.runtime.uncertainty import UNCERTAIN, OnUncertain
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from flowforge.runtime.events import Fact
     from flowforge.runtime.replaying import Replayed
     from flowforge.runtime.state import RunState
-
-_RESUMED = kind_of(RunResumed(0))
 
 _SAMPLE = re.compile(r"\[\d+\]$")
 
@@ -65,15 +63,12 @@ class PastTurn:
 class Restored:
     """Where a run stands that goes on.
 
-    replayed: what its core came to. history: events that were told. fresh: facts that were not,
-    because its workflow has changed. next_seq: the number of the next event. entries: what the
-    journal is to be told of all this.
+    replayed: what its core came to. fresh: facts that were not told, because its workflow has
+    changed. entries: what the journal is to be told of all this.
     """
 
     replayed: Replayed
-    history: list[Event]
     fresh: list[Fact]
-    next_seq: int
     entries: list[Entry]
 
 
@@ -246,10 +241,14 @@ class RunJournal:
         ended = _to_keep(row, journal.ended_works(row.run_id), self._cut)
         begun_at = row.begun.created_at
         with resting_collector():
-            replayed = replay(state, ended, begun_at, is_unchanged=self._is_unchanged)
+            told = ToldEvents(journal.event_keys(row.run_id))
+            replayed = replay(state, ended, begun_at, told, is_unchanged=self._is_unchanged)
+        self.first_seq = told.next_seq
+        undone = told.undone
         self.recorder.go_on(replayed.turns)
-        restored = self._with_history(replayed)
-        restored.fresh.append(RunResumed(replayed.num_kept, tuple(interrupted)))
+        self.recorder.archive.go_on(told.next_seq, undone)
+        fresh = [*replayed.fresh, RunResumed(replayed.num_kept, tuple(interrupted))]
+        restored = Restored(replayed, fresh, [Resumed(self._definitions), Untold(undone)])
         for work in replayed.works.values():
             if not work.is_stopped:
                 restored.entries.append(self.recorder.start_of(work.command, work.turn))
@@ -270,37 +269,6 @@ class RunJournal:
         kept = {(one.path, one.turn): one for one in _to_keep(row, iter(ended), self._cut)}
         told = tuple(seq for seq, _, _, _ in journal.event_keys(row.run_id))
         return TakenOver(kept, interrupted, [Resumed(self._definitions), Untold(told)])
-
-    def _with_history(self, replayed: Replayed) -> Restored:
-        """Match what was decided again with what was told.
-
-        The one has no times, the other none of what a changed workflow adds.
-        """
-        told: dict[tuple[str, str | None], list[tuple[int, float]]] = {}
-        next_seq = 0
-        for seq, time_s, kind, path in self._writer.journal.event_keys(self.run_id):
-            told.setdefault((kind, path), []).append((seq, time_s))
-            next_seq = seq + 1
-        self.first_seq = next_seq
-        history: list[Event] = []
-        fresh: list[Fact] = []
-        for fact in replayed.facts:
-            places = told.get((kind_of(fact), cast("str | None", getattr(fact, "path", None))))
-            if places:
-                seq, time_s = places.pop(0)
-                history.append(Event(seq, time_s, fact))
-            else:
-                fresh.append(fact)
-        # These are of the shell, which decides nothing.
-        told.pop((_RESUMED, None), None)
-        history += [
-            Event(event.seq, event.time_s, fact_from_json(event.kind, _fields(event.fact)))
-            for event in self._writer.journal.events_of_kind(self.run_id, _RESUMED)
-        ]
-        undone = sorted(seq for places in told.values() for seq, _ in places)
-        history.sort(key=lambda event: event.seq)
-        entries: list[Entry] = [Resumed(self._definitions), Untold(tuple(undone))]
-        return Restored(replayed, history, fresh, next_seq, entries)
 
     def _require_unchanged(self, row: RunRow, *, besides: str | None = None) -> None:
         """Raises WorkflowError WF702 when a completed step is not what it was in `row`."""

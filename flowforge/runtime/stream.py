@@ -3,32 +3,54 @@
 A reader is never waited for and never loses a fact about a step or the run. What a slow reader has
 not taken yet is coalesced: texts of one step become one `StepText`, in the place of the first, so
 what waits for a reader is bounded by the run's steps and its text, not by its tokens. A reader
-who comes late is a slow reader: it gets the whole run, coalesced.
+who comes late is a slow reader: it gets the whole run, coalesced. Of a long run that has an archive
+it gets the beginning from there, without the texts of steps that have ended.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
+import anyio.to_thread
 
 from flowforge.runtime.events import (
     Event,
     RunCancelled,
     RunFailed,
     RunFinished,
+    StepAsked,
     StepText,
 )
 from flowforge.runtime.joined_text import JoinedText
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
     from flowforge.runtime.events import Fact
 
 MAX_WAITING = 256
 """Events that may wait for a reader one by one before its texts are coalesced."""
+
+_MOST_KEPT = 4_096
+"""Events of a run in memory from which on those that are archived are let go."""
+_PAGE = 500
+
+
+class Archive(Protocol):
+    """Where the events of a stream are kept, but for texts. num_kept: those before this number."""
+
+    @property
+    def num_kept(self) -> int:
+        """Grows as events are archived."""
+        ...
+
+    def events(self, end: int) -> Iterator[Event]:
+        """Those before number `end`, in order; blocks as they are asked for."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +96,7 @@ class EventReader:
     """
 
     def __init__(self, history: list[Event], max_waiting: int) -> None:
+        self._past: Iterator[Event] | None = None
         self._backlog = _Backlog(max_waiting)
         self._wakeup = anyio.Event()
         self._is_over = False
@@ -82,25 +105,33 @@ class EventReader:
 
     async def __aiter__(self) -> AsyncGenerator[Event]:
         """Events until the terminal one; one task at a time may iterate."""
-        while True:
-            for event in self._backlog.take():
+        while events := await self.batch():
+            for event in events:
                 yield event
                 if is_terminal(event.fact):
                     return
-            if not self._backlog.entries:
-                self._wakeup = anyio.Event()
-                await self._wakeup.wait()
 
     async def batch(self) -> list[Event]:
         """All that waits, once something does; empty behind the terminal event."""
-        while not self._backlog.entries:
-            if self._is_over:
+        while not self._backlog.entries or self._past is not None:
+            if self._past is not None:
+                events = await anyio.to_thread.run_sync(_page_of, self._past)
+                if events:
+                    return events
+                self._past = None
+            elif self._is_over:
                 return []
-            self._wakeup = anyio.Event()
-            await self._wakeup.wait()
+            else:
+                self._wakeup = anyio.Event()
+                await self._wakeup.wait()
         events = self._backlog.take()
         self._is_over = is_terminal(events[-1].fact)
         return events
+
+    def begin_with(self, past: Iterator[Event]) -> None:
+        """For the stream alone: these come before all that waits."""
+        self._past = past
+        self._wakeup.set()
 
     def put(self, event: Event) -> None:
         """For the stream alone: one more event waits."""
@@ -112,14 +143,23 @@ class EventStream:
     """The one writer's end: numbers facts and hands them to every reader, at once and unawaited."""
 
     def __init__(
-        self, clock: Callable[[], float], tap: Callable[[Event], None] | None = None
+        self,
+        clock: Callable[[], float],
+        tap: Callable[[Event], None] | None = None,
+        archive: Archive | None = None,
     ) -> None:
-        """tap: is handed every event at once, one by one."""
+        """tap: is handed every event at once, one by one.
+
+        archive: has what was handed out, sooner or later.
+        """
         self._clock = clock
         self._tap = tap
         self._start_s = clock()
         self._num_events = 0
         self._held: list[Fact] | None = None
+        self._archive = archive
+        self._num_let_go = 0
+        self._lets_go_at = _MOST_KEPT
         self._history = _Backlog(max_separate=0)
         self._readers: list[EventReader] = []
         self._is_closed = False
@@ -134,14 +174,13 @@ class EventStream:
         """Whether the terminal event has been emitted."""
         return self._is_closed
 
-    def restore(self, history: Sequence[Event], next_seq: int) -> None:
-        """Begin with the events of earlier processes; numbers and times go on behind them."""
-        assert self._num_events == 0, "a stream is restored before its first event"
-        for event in history:
-            self._hand_out(event)
-        self._num_events = next_seq
-        if history:
-            self._start_s = self._clock() - history[-1].time_s
+    def go_on(self, next_seq: int, elapsed_s: float) -> None:
+        """Begin with what earlier processes have told; numbers and times go on behind it."""
+        assert self._num_events == 0, "a stream goes on before its first event"
+        self._num_events = self._num_let_go = next_seq
+        self._start_s = self._clock() - elapsed_s
+        for reader in self._readers:
+            reader.begin_with(self._past([]))
 
     def emit(self, fact: Fact) -> None:
         """Number a fact and hand it out. After a terminal fact there must be none."""
@@ -182,14 +221,56 @@ class EventStream:
         if self._tap is not None:
             self._tap(event)
         self._history.put(event)
+        if self._archive is not None and len(self._history.entries) > self._lets_go_at:
+            self._let_go(self._archive)
         for reader in self._readers:
             reader.put(event)
 
     def reader(self, *, max_waiting: int = MAX_WAITING) -> EventReader:
         """A new reader, which gets the run from its first event."""
-        reader = EventReader(self._history.events(), max_waiting)
+        history = self._history.events()
+        recent = [event for event in history if event.seq >= self._num_let_go]
+        reader = EventReader(recent, max_waiting)
+        if self._num_let_go:
+            reader.begin_with(self._past(history[: len(history) - len(recent)]))
         self._readers.append(reader)
         return reader
+
+    def _past(self, kept: Sequence[Event]) -> Iterator[Event]:
+        """What was let go, and among it what was kept: each number once, in order."""
+        assert self._archive is not None, "only what is archived is let go"
+        last = -1
+        for event in merge(kept, self._archive.events(self._num_let_go), key=_number):
+            if event.seq != last:
+                yield event
+            last = event.seq
+
+    def _let_go(self, archive: Archive) -> None:
+        """Keep the newer half, and of the older one what is archived nowhere and not over."""
+        backlog = self._history
+        middle = len(backlog.entries) // 2
+        older, newer = backlog.entries[:middle], backlog.entries[middle:]
+        end = min(archive.num_kept, newer[0].seq)
+        kept = [entry for entry in older if entry.seq >= end or _is_needed(entry, backlog)]
+        self._num_let_go = max(self._num_let_go, end)
+        backlog.entries = kept + newer
+        # Where little could go, do not look again at every event.
+        self._lets_go_at = max(_MOST_KEPT, 2 * len(backlog.entries))
+
+
+def _is_needed(entry: Event | JoinedText, backlog: _Backlog) -> bool:
+    """Whether an archive may lack it, and it is still of use."""
+    if isinstance(entry, JoinedText):
+        return backlog.texts.get(entry.path) is entry
+    return isinstance(entry.fact, StepAsked)
+
+
+def _number(event: Event) -> int:
+    return event.seq
+
+
+def _page_of(events: Iterator[Event]) -> list[Event]:
+    return list(islice(events, _PAGE))
 
 
 def is_terminal(fact: Fact) -> bool:

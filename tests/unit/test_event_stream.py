@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from flowforge.runtime.events import (
@@ -11,6 +13,9 @@ from flowforge.runtime.events import (
     StepText,
 )
 from flowforge.runtime.stream import MAX_WAITING, EventStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 END = RunFinished({}, Accounting(0, 0, 0, None, 0, 0, 0.0))
 
@@ -114,3 +119,57 @@ async def test_who_reads_after_the_run_gets_its_end_and_no_unexplained_gap() -> 
     assert isinstance(text, StepText)
     assert (500, "".join(f"{idx} " for idx in range(500))) == (text.num_tokens, text.text)
     assert events[-1].fact == END
+
+
+class Archive:
+    """Takes every event but texts, a hundred at a time."""
+
+    def __init__(self) -> None:
+        self.num_kept = 0
+        self._told: list[Event] = []
+
+    def tap(self, event: Event) -> None:
+        if not isinstance(event.fact, StepText):
+            self._told.append(event)
+        if len(self._told) % 100 == 0:
+            self.num_kept = event.seq + 1
+
+    def events(self, end: int) -> Iterator[Event]:
+        return (event for event in self._told if event.seq < end)
+
+
+def tell_of_many_steps(stream: EventStream, num_steps: int) -> None:
+    """One that writes all the time, and many others one after another."""
+    stream.emit(StepStarted("long", "gen"))
+    for idx in range(num_steps):
+        stream.emit(StepStarted(f"a[{idx}]", "gen"))
+        stream.emit(StepText("long", f"{idx} ", 1))
+        stream.emit(StepText(f"a[{idx}]", "x", 1))
+        stream.emit(StepFinished(f"a[{idx}]", "x"))
+
+
+async def test_a_late_reader_of_a_long_run_gets_each_step_once_and_the_text_that_is_open() -> None:
+    archive = Archive()
+    stream = EventStream(zero, archive.tap, archive=archive)
+    tell_of_many_steps(stream, 5_000)
+    late = stream.reader()
+    stream.emit(StepFinished("long", "end"))
+    stream.emit(END)
+
+    events = [event async for event in late]
+
+    seqs = [event.seq for event in events]
+    assert sorted(set(seqs)) == seqs
+    finished = [event.fact.path for event in events if isinstance(event.fact, StepFinished)]
+    assert [*(f"a[{idx}]" for idx in range(5_000)), "long"] == finished
+    written = [e.fact.text for e in events if isinstance(e.fact, StepText) and e.fact.path == "long"]
+    assert "".join(f"{idx} " for idx in range(5_000)) == "".join(written)
+
+
+def test_a_stream_with_an_archive_lets_go_of_what_is_over() -> None:
+    archive = Archive()
+    stream = EventStream(zero, archive.tap, archive=archive)
+
+    tell_of_many_steps(stream, 20_000)
+
+    assert len(stream._history.entries) <= 5_000  # pyright: ignore[reportPrivateUsage]
