@@ -7,16 +7,17 @@ that are being written, and what became of the run.
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import time
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
 
 from flowforge.backends.protocol import BackendStatistics
 from flowforge.control.orders import TIMEOUT_S, send_order, socket_path
 from flowforge.errors import EngineError
-from flowforge.runtime.event_json import event_from_json
+from flowforge.runtime.event_json import VERSION, event_from_json, is_known, is_readable
 from flowforge.runtime.stream import is_terminal
+from flowforge.view.json_lines import JsonLines
 from flowforge.view.sources import Batch, JournalSource
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 65_536
 _ATTACH_AGAIN_S = 1.0
-_ACTIONS: frozenset[Action] = frozenset({"cancel", "pause", "go on", "answer"})
+_COUNTERS = tuple(one.name for one in fields(BackendStatistics))
+_ACTIONS: frozenset[Action] = frozenset({"cancel", "cancel step", "pause", "go on", "answer"})
 
 
 class AttachedRun:
@@ -54,7 +56,7 @@ class AttachedRun:
         return self._live is not None and self._live.is_paused
 
     def poll(self, budget_s: float) -> Batch:
-        """See `EventSource`."""
+        """See `EventSource`. Raises EngineError EN708 for a run that tells what is no event."""
         if self._live is None:
             batch = self._recorded.poll(budget_s)
             if batch.link != "live" or not self._attach():
@@ -70,7 +72,8 @@ class AttachedRun:
 
     def order(self, action: Action, *, path: str = "", text: str = "") -> None:
         """See `RunControl`. Raises EngineError EN708 for a run that is lost, or refuses."""
-        asked = {"path": path, "text": text} if action == "answer" else {}
+        asked = {"path": path} if action == "cancel step" else {}
+        asked |= {"path": path, "text": text} if action == "answer" else {}
         send_order(self._journal.path, self.run_id, order=action, **asked)
         if self._live is not None and action in {"pause", "go on"}:
             self._live.is_paused = action == "pause"
@@ -108,7 +111,7 @@ class _Connection:
             self._socket.close()
             raise
         self._socket.settimeout(0)
-        self._rest = b""
+        self._lines = JsonLines()
         self._is_over = False
         self._has_ended = False
         self._statistics: BackendStatistics | None = None
@@ -134,9 +137,11 @@ class _Connection:
             if not chunk:
                 self._has_ended = True
                 break
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            for line in lines:
-                self._take(line, events)
+            try:
+                for told in self._lines.take(chunk):
+                    self._take(cast("dict[str, Any]", told), events)
+            except (ValueError, KeyError, TypeError) as error:
+                raise _not_understood(f"it tells what is no event: {error}") from error
         link: Link = "recorded" if self._is_over else "live"
         return Batch(
             tuple(events),
@@ -149,13 +154,24 @@ class _Connection:
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def _take(self, line: bytes, events: list[Event]) -> None:
-        told = cast("dict[str, Any]", json.loads(line))
+    def _take(self, told: dict[str, Any], events: list[Event]) -> None:
         if "seq" in told:
-            with contextlib.suppress(KeyError):  # a fact that this version does not know
+            if not is_readable(told):
+                raise _not_understood(f"it is of a newer FlowForge, this one reads {VERSION}")
+            if is_known(told["event"]):
                 event = event_from_json(told)
                 events.append(event)
                 self._is_over = self._is_over or is_terminal(event.fact)
         elif "state" in told:
             self.is_paused = bool(told["state"]["is_paused"])
-            self._statistics = BackendStatistics(**told["state"]["statistics"])
+            counted = cast("dict[str, Any]", told["state"]["statistics"])
+            known = {name: counted[name] for name in _COUNTERS if name in counted}
+            self._statistics = BackendStatistics(**known)
+
+
+def _not_understood(reason: str) -> EngineError:
+    return EngineError(
+        "EN708",
+        f"the run cannot be watched: {reason}",
+        help="use the FlowForge that began the run",
+    )

@@ -124,6 +124,17 @@ def test_a_run_is_cancelled_from_a_view(watched: Watched) -> None:
     assert "cancelled" == watched.view.picture.status
 
 
+def test_a_step_is_cancelled_alone_from_a_view(watched: Watched) -> None:
+    watched.until(lambda: bool(watched.view.questions) and bool(watched.run.actions))
+    with pytest.raises(EngineError, match="nothing that runs is called 'gaet'"):
+        watched.run.order("cancel step", path="gaet")
+    watched.run.order("cancel step", path="gate")
+    watched.until(lambda: watched.view.is_over)
+
+    assert ["gate"] == [failure.path for failure in watched.view.picture.failures]
+    assert "failed" == watched.view.picture.status
+
+
 def test_what_is_left_of_a_killed_run_is_told_from_its_journal(watched: Watched) -> None:
     watched.until(lambda: bool(watched.view.questions) and bool(watched.run.actions))
     os.kill(watched.process.pid, signal.SIGKILL)
