@@ -162,7 +162,9 @@ async def test_a_late_reader_of_a_long_run_gets_each_step_once_and_the_text_that
     assert sorted(set(seqs)) == seqs
     finished = [event.fact.path for event in events if isinstance(event.fact, StepFinished)]
     assert [*(f"a[{idx}]" for idx in range(5_000)), "long"] == finished
-    written = [e.fact.text for e in events if isinstance(e.fact, StepText) and e.fact.path == "long"]
+    written = [
+        e.fact.text for e in events if isinstance(e.fact, StepText) and e.fact.path == "long"
+    ]
     assert "".join(f"{idx} " for idx in range(5_000)) == "".join(written)
 
 
