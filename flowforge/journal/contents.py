@@ -79,6 +79,8 @@ def decode(text: str, load: Callable[[bytes], bytes]) -> JsonValue:
                 digests = cast("Sequence[str]", inner)
                 pieces = (_text_of(load(bytes.fromhex(digest))) for digest in digests)
                 return [item for piece in pieces for item in _loads(piece, restored)]
+        if _REFERENCE not in "".join(value):
+            return value
         return {_unescaped(name): inner for name, inner in value.items()}
 
     whole: JsonValue = _loads(text, restored)

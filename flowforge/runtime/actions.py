@@ -129,7 +129,9 @@ def _generate(after: Consequences, step: StepState, action: Generate) -> None:
             continues = step.attempt_path
         case _:
             assert_never(action.source)
-    request = replace(action.request, priority=step.node.step.priority)
+    request, priority = action.request, step.node.step.priority
+    if request.priority != priority:
+        request = replace(request, priority=priority)
     _add_work(after.state, step, path, action.key)
     if continues != path:
         hold(step, path)

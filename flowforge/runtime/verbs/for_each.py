@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flowforge.errors import WorkflowError
@@ -89,7 +89,7 @@ class ForEachRules(VerbRules[ForEach]):
         """Join if that can be done, else open the next item."""
         assert isinstance(memory, ForEachMemory)
         ends = memory.ends.followed_by(int(end.key), end_of_branch(verb.body, end))
-        return _decide(verb, context, replace(memory, ends=ends))
+        return _decide(verb, context, ForEachMemory(memory.items, memory.num_opened, ends))
 
 
 def _decide(verb: ForEach, context: StepContext, memory: ForEachMemory) -> Reaction:
@@ -103,7 +103,7 @@ def _decide(verb: ForEach, context: StepContext, memory: ForEachMemory) -> React
         return Reaction(memory, (Finish(values[0] if picks_one(verb.join) else values),))
     if memory.num_opened == len(items):
         return Reaction(memory, ())
-    opened = replace(memory, num_opened=memory.num_opened + 1)
+    opened = ForEachMemory(items, memory.num_opened + 1, memory.ends)
     return Reaction(opened, (_branch(verb, memory, memory.num_opened),))
 
 

@@ -179,8 +179,8 @@ def _write_next(verb: Gen, context: StepContext, memory: GenMemory, source: Sour
     prefill = "" if verb.prefill is None else verb.prefill.render(scope)
     memory = replace(memory, turn_idx=len(turns))
     if verb.n == 1:
-        request = _request(verb, context, context.path, "answer")
-        request = replace(request, prefill=prefill, offer=_offer(verb, memory, context))
+        offer = _offer(verb, memory, context)
+        request = _request(verb, context, context.path, "answer", prefill, offer)
         return Reaction(memory, (Generate(source, tuple(said), request, model=verb.model),))
     requests = (_sample_request(verb, context, idx, prefill) for idx in range(verb.n))
     samples = (Generate(source, tuple(said), r, idx, verb.model) for idx, r in enumerate(requests))
@@ -268,7 +268,14 @@ def _is_constrained(written: _Written) -> bool:
     return any(form is not None for form in forms)
 
 
-def _request(written: _Written, context: StepContext, path: str, purpose: str) -> GenerateRequest:
+def _request(
+    written: _Written,
+    context: StepContext,
+    path: str,
+    purpose: str,
+    prefill: str = "",
+    offer: ToolOffer | None = None,
+) -> GenerateRequest:
     return GenerateRequest(
         sampling=_sampling(written.sampling, context, f"{path} {purpose}"),
         json_schema=written.json_schema,
@@ -276,6 +283,8 @@ def _request(written: _Written, context: StepContext, path: str, purpose: str) -
         regex=written.regex,
         grammar=written.grammar,
         options=written.options,
+        prefill=prefill,
+        offer=offer,
         label=path,
     )
 
