@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias
 
+from flowforge.grammars.calls_or_form import CallsOrForm
 from flowforge.grammars.closing_state import ClosingState
 from flowforge.grammars.compilation import compile_mask_grammar
 from flowforge.grammars.tool_formats.lark_text import LarkText
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from flowforge.grammars.constraint import CompiledConstraint, ConstraintState
     from flowforge.grammars.vocabulary import Vocabulary
 
-    AnswerState: TypeAlias = ConstraintState | ClosingState
+    AnswerState: TypeAlias = ConstraintState | ClosingState | CallsOrForm
 
 # A thought is never ended within a character, of which three more tokens may be owed.
 _MOST_OWED = 3
@@ -89,7 +90,8 @@ class ThinkingState:
     @property
     def was_closed(self) -> bool:
         """Whether the answer's end is not the model's own."""
-        return isinstance(self._answer, ClosingState) and self._answer.was_closed
+        answer = self._answer
+        return isinstance(answer, ClosingState | CallsOrForm) and answer.was_closed
 
     @property
     def is_accepting(self) -> bool:

@@ -16,6 +16,7 @@ from flowforge.grammars import (
     compile_json_schema,
     compile_regex,
 )
+from flowforge.grammars.calls_or_form import CallsOrForm
 from flowforge.grammars.closing_state import ClosingState
 from flowforge.grammars.constraint_cache import ConstraintCache
 from flowforge.grammars.thinking import ThinkingState, compile_thoughts
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from flowforge.engine.constraint import TokenConstraint
     from flowforge.engine.text.tokenizer import Tokenizer
     from flowforge.grammars import CompiledConstraint
+    from flowforge.grammars.constraint import ConstraintState
     from flowforge.grammars.thinking import AnswerState, Thinking
     from flowforge.grammars.tool_formats import CompiledTools
 
@@ -66,21 +68,11 @@ class AnswerConstraints:
         WorkflowError when a constraint cannot be used, or does not allow the prefill; EngineError
         EN707 when it does not allow what an earlier generation of the same request wrote.
         """
-        state: AnswerState | None = None
-        if tools is not None:
-            state = tools.constraint.start()
-        elif request.has_form:
-            compiled = await self._compiled(*self._recipe(request))
-            state = compiled.start()
-            if request.options.on_cut == "close":
-                state = ClosingState(state)
-            if not _take(state, self._tokenizer.encode(request.prefill)):
-                raise WorkflowError(
-                    "WF416",
-                    f"the prefill {request.prefill[:60]!r} of {request.label!r} is no beginning of "
-                    "what its constraint allows",
-                    help="change the one or the other; JSON is written without white space",
-                )
+        calls = None if tools is None else tools.constraint.start()
+        form = await self._form(request) if request.may_take_form else None
+        state: AnswerState | None = calls or form
+        if calls is not None and form is not None:
+            state = CallsOrForm(calls, form)
         constraint: TokenConstraint | None = state
         if thinking is not None:
             thoughts = await self._thoughts(thinking.marks.closing)
@@ -93,6 +85,20 @@ class AnswerConstraints:
                 help="run it from that step again: flowforge rerun RUN --from STEP",
             )
         return constraint
+
+    async def _form(self, request: GenerateRequest) -> ConstraintState | ClosingState:
+        """The form of an answer, behind its prefill. Raises WorkflowError."""
+        compiled = await self._compiled(*self._recipe(request))
+        plain = compiled.start()
+        state = ClosingState(plain) if request.options.on_cut == "close" else plain
+        if not _take(state, self._tokenizer.encode(request.prefill)):
+            raise WorkflowError(
+                "WF416",
+                f"the prefill {request.prefill[:60]!r} of {request.label!r} is no beginning of "
+                "what its constraint allows",
+                help="change the one or the other; JSON is written without white space",
+            )
+        return state
 
     def _without_end(self, token_ids: tuple[int, ...]) -> Iterable[int]:
         for token_id in token_ids:

@@ -13,14 +13,16 @@ if TYPE_CHECKING:
 
     from flowforge.backends.thoughts import ThoughtReader
     from flowforge.engine.text.tokenizer import Tokenizer
+    from flowforge.grammars.constraint import ConstraintState
     from flowforge.grammars.tool_formats import CompiledTools, Piece, ToolCall
 
 
 class AnswerReader:
     """Reads one answer. text: what is certain of it so far; of an answer with tools, its free text.
 
-    prefill: how the text begins, which no token says. tools: what the answer may call. thoughts:
-    reads what comes before it, if anything does; owned from here on.
+    prefill: how the text begins, which no token says. tools: what the answer may call. may_be_text:
+    whether it is a text of a form if it is no call, so that nothing is certain while it may be
+    either. thoughts: reads what comes before it, if anything does; owned from here on.
     """
 
     def __init__(
@@ -30,9 +32,15 @@ class AnswerReader:
         prefill: str = "",
         stop: tuple[str, ...] = (),
         tools: CompiledTools | None = None,
+        may_be_text: bool = False,
         thoughts: ThoughtReader | None = None,
     ) -> None:
         self.text = prefill
+        # While an answer that may be text has said nothing but what begins a call: how far it came.
+        self._calls: ConstraintState | None = None
+        self._held = ""
+        if tools is not None and may_be_text:
+            self._calls = tools.constraint.start()
         self._thoughts = thoughts
         self._parser = None if tools is None else tools.parser()
         shown: frozenset[int] = frozenset()
@@ -80,6 +88,9 @@ class AnswerReader:
 
     def push(self, token_ids: Iterable[int]) -> str:
         """Take tokens of the answer in; the text that became certain by them."""
+        token_ids = tuple(token_ids)
+        if self._calls is not None and not all(map(self._calls_go_on, token_ids)):
+            self._calls = self._parser = None
         return self._take(self._detokenizer.push(token_ids))
 
     def finish(self) -> str:
@@ -89,10 +100,23 @@ class AnswerReader:
             return self._keep(rest)
         # Half a character, where the answer was cut in its middle, is no mark and no text.
         whole = self._take(rest.removesuffix("\ufffd"))
-        return whole + self._keep(_content_of(self._parser.finish()))
+        last = self._parser.finish()
+        if self._calls is not None and not self._parser.answer.is_whole:
+            # It begins like a call and is none, or was cut before it could be told.
+            self._calls = self._parser = None
+            return self._take("")
+        return whole + self._keep(_content_of(last))
+
+    def _calls_go_on(self, token_id: int) -> bool:
+        assert self._calls is not None
+        is_allowed = self._calls.allows(token_id)
+        return is_allowed and self._calls.advance(token_id)
 
     def _take(self, text: str) -> str:
+        if self._calls is not None:
+            self._held += text
         if self._parser is None:
+            text, self._held = self._held + text, ""
             return self._keep(text)
         return self._keep(_content_of(self._parser.push(text)))
 

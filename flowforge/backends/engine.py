@@ -38,6 +38,7 @@ from flowforge.engine.text.chat_template import ChatTemplate
 from flowforge.engine.text.messages import Message
 from flowforge.engine.text.tokenizer import Tokenizer
 from flowforge.errors import EngineError, WorkflowError
+from flowforge.grammars.calls_or_form import CallsOrForm
 from flowforge.grammars.closing_state import ClosingState
 from flowforge.grammars.thinking import Thinking, ThinkingMarks, ThinkingState
 from flowforge.language.token_meter import EncodingMeter
@@ -160,15 +161,18 @@ class EngineBackend:
         )
 
     async def tools(self, request: GenerateRequest, rest: list[int]) -> CompiledTools | None:
-        """What the answer may call, compiled; None without tools, or for an answer of a form.
+        """What the answer may call, compiled; None without tools, or for nothing but a form.
 
         rest: the last ids of the prompt. Raises WorkflowError WF421.
         """
         offer = request.offer
-        if offer is None or request.has_form:
+        if offer is None or (request.has_form and not request.may_call):
             return None
-        # Thoughts that are asked for are no part of the answer.
-        thinks_apart = request.options.think is not None
+        # Thoughts that are asked for are no part of the answer, and a form has none.
+        thinks_apart = request.options.think is not None or request.has_form
+        if request.may_take_form:
+            # Whatever is no call is the form's.
+            offer = replace(offer, choice="required")
         reasoning = "none" if thinks_apart else self.speech.reasoning(self._end_of(rest))
 
         def compile_offer() -> CompiledTools:
@@ -184,7 +188,7 @@ class EngineBackend:
         budget = request.options.think
         if budget is None:
             return None
-        calls_tools = request.offer is not None and not request.has_form
+        calls_tools = request.may_call if request.has_form else request.offer is not None
         span = self.speech.thinking_span(calls_tools=calls_tools)
         if span is None:
             raise WorkflowError(
@@ -278,6 +282,7 @@ class EngineConversation:
             prefill=request.prefill,
             stop=request.sampling.stop,
             tools=tools,
+            may_be_text=request.may_take_form,
             thoughts=self._thought_reader(thinking),
         )
         finished: GenerationFinished | None = None
@@ -318,7 +323,10 @@ class EngineConversation:
             finished = replace(finished, reason="length")
         self._history = self._backend.speech.with_written(history, reader.text, reader.calls)
         done = self._done(reader, finished, prompt_len, time.monotonic() - started_at)
-        if isinstance(constraint, ClosingState | ThinkingState) and constraint.was_closed:
+        if (
+            isinstance(constraint, ClosingState | CallsOrForm | ThinkingState)
+            and constraint.was_closed
+        ):
             done = replace(done, finish_reason="closed")
         if logprobs:
             done = replace(done, mean_logprob=sum(logprobs) / len(logprobs))

@@ -61,7 +61,8 @@ class GenerateRequest:
     is given. options: how strictly the text is held to it, and whether thoughts come before it,
     which max_tokens and stop do not concern. A choice
     with `scoring: exact` is for `Conversation.score` and never comes here.
-    offer: tools that the model is told of and may call; with a form, its choice is "none".
+    offer: tools that the model is told of and may call; under "auto" the answer is then calls and
+    nothing beside them, or a text of the form.
     priority: higher goes first where requests wait for each other.
     prefill: how the text begins; the model goes on from there, and the result includes it.
     label: who asks, for example the step path 'explore[1]/draft'; a backend may show it in
@@ -91,6 +92,17 @@ class GenerateRequest:
         """Whether the answer must have a form."""
         forms = (self.json_schema, self.choice, self.regex, self.grammar)
         return any(form is not None for form in forms)
+
+    @property
+    def may_call(self) -> bool:
+        """Whether the answer may call tools."""
+        return self.offer is not None and self.offer.choice != "none"
+
+    @property
+    def may_take_form(self) -> bool:
+        """Whether the answer must have its form if it calls nothing, which it may."""
+        is_free_to = self.offer is None or self.offer.choice in ("auto", "none")
+        return self.has_form and is_free_to
 
 
 @dataclass(frozen=True, slots=True)

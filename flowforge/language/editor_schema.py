@@ -201,7 +201,7 @@ _SAMPLING: Schema = {
 _FORMS: Schema = {
     "json": _ref("type", "The answer is JSON of this type."),
     "choice": {
-        "description": "The answer is one of these texts; beside 'tools': which of them is called.",
+        "description": "The answer is one of these texts; beside 'tools', a text: which is called.",
         "anyOf": [_strings("The texts."), {"type": "string"}],
     },
     "regex": {"type": "string", "description": "The whole answer matches."},

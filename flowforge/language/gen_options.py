@@ -50,7 +50,9 @@ _FORMS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
     "scoring": ("choice",),
 }  # fmt: skip
 """The forms that an option is about; of those that are not here, any answer."""
-_UNUSED_BY_SCORING = ("max_tokens", "top_p", "top_k", "stop", "on_cut", "think", "n", "pick")
+_UNUSED_BY_SCORING = (
+    "max_tokens", "top_p", "top_k", "stop", "on_cut", "think", "n", "pick", "tools",
+)  # fmt: skip
 _MAX_REGEX_CHARS = 4_000
 # Python's own syntax for what no automaton, and so no token mask, can follow.
 _UNMASKABLE = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!]|<[=!]|P=|\()|\\[1-9])")
@@ -104,9 +106,7 @@ def options_of(gen: Entry, own_keys: tuple[str, ...], context: Context) -> Mappi
 def form_of(options: MappingNode, context: Context) -> AnswerForm:
     """The form the options ask for; free text where that is broken."""
     report = context.report
-    has_tools = options.entry("tools") is not None
-    # Beside tools, 'choice' says which of them is called.
-    forms_here = [key for key in FORM_KEYS if not (has_tools and key == "choice")]
+    forms_here = [key for key in FORM_KEYS if not (key == "choice" and _chooses_tool(options))]
     given = [entry for entry in options.entries if entry.key in forms_here]
     if len(given) > 1:
         keys = " and ".join(repr(entry.key) for entry in given)
@@ -123,6 +123,13 @@ def form_of(options: MappingNode, context: Context) -> AnswerForm:
     if len(given) == 1 and options.entry("max_tokens") is None:
         _warn_of_endless(forms, given[0], report)
     return forms if len(given) < 2 else AnswerForm()
+
+
+def _chooses_tool(options: MappingNode) -> bool:
+    """Whether 'choice' says which tool is called: beside tools it does, unless it is a list."""
+    choice = options.entry("choice")
+    is_list = choice is not None and isinstance(choice.value, SequenceNode)
+    return options.entry("tools") is not None and not is_list
 
 
 def sampling_of(node: MappingNode, report: Report) -> SamplingSpec:

@@ -216,7 +216,7 @@ class Gen:
     of that one.
     n, pick: that many samples of one prompt, each a fork, joined by `pick`; a step that picks `All`
     has no conversation to continue, the others have that of the sample picked.
-    tool_use: None where it has no tools; otherwise the answer is free text.
+    tool_use: what it may call before it answers; None where it has no tools.
     """
 
     from_step: str | None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.fields import integer_of, place_of, text_of, texts_of, word_of
 from flowforge.language.program import ToolUse
-from flowforge.language.yaml_nodes import ScalarNode
+from flowforge.language.yaml_nodes import ScalarNode, SequenceNode
 
 if TYPE_CHECKING:
     from flowforge.language.drafts import Context
@@ -33,8 +33,8 @@ def tool_use_of(options: MappingNode, form: AnswerForm, context: Context) -> Too
         return None
     report = context.report
     tools = [_tool_of(name, span, context) for name, span in texts_of(entry, report, "tools")]
-    _refuse_others(options, form, context)
     known = tuple(tool for tool in tools if tool is not None)
+    _refuse_others(options, form, known, context)
     choice, named = _choice_of(options.entry("choice"), known, context)
     on_rounds = word_of(options.entry("on_rounds"), report, ("answer", "fail"))
     on_error = word_of(options.entry("on_tool_error"), report, ("tell", "fail"))
@@ -65,10 +65,13 @@ def _choice_of(
     if entry is None:
         return "auto", None
     report = context.report
+    if isinstance(entry.value, SequenceNode):
+        # The texts of which the answer is one.
+        return "auto", None
     if not isinstance(entry.value, ScalarNode):
         message = "beside 'tools', 'choice' says which tool is called"
-        form = "write choice: auto, required, none or a tool's name"
-        report.error("WF133", message, entry.key_span, form)
+        words = "write choice: auto, required, none or a tool's name; a list is that of the answers"
+        report.error("WF133", message, entry.key_span, words)
         return "auto", None
     word = text_of(entry, report)
     match word:
@@ -98,14 +101,21 @@ def _max_calls_of(entry: Entry | None, context: Context) -> int:
     return integer_of(entry, context.report, 1, _MAX_CALLS) or _DEFAULTS.max_calls
 
 
-def _refuse_others(options: MappingNode, form: AnswerForm, context: Context) -> None:
+def _refuse_others(
+    options: MappingNode, form: AnswerForm, tools: tuple[ToolSpec, ...], context: Context
+) -> None:
     """Report what cannot stand beside tools."""
-    if not form.is_free:
-        message = "an answer with tools is free text, and this one has a form"
-        help = "let a second step put the answer into its form: from: THIS_STEP"
-        _report_each(options, ("json", "regex"), message, help, context)
     message = "a step with tools gives one answer"
     _report_each(options, ("n", "pick"), message, "put the step into a 'for'", context)
+    relaxes = options.entry("on_unsupported")
+    if relaxes is not None and form.options.on_unsupported == "relax":
+        changing = [tool.name for tool in tools if tool.effect == "write"]
+        if changing:
+            message = f"an answer that is asked for again would call {changing[0]!r} again"
+            help = (
+                "say 'effect: read' or 'idempotent' of it, or relax a second step: from: THIS_STEP"
+            )
+            context.report.error("WF133", message, relaxes.key_span, help)
     message = "'stop' would end a call in its middle"
     _report_each(options, ("stop",), message, "bound the answer with max_tokens", context)
 

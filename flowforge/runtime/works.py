@@ -272,7 +272,7 @@ class Works:
 async def _with_value(request: GenerateRequest, done: GenerationDone) -> GenerationDone:
     """Have lark judge an answer under a grammar, which takes too long for the event loop."""
     grammar = request.grammar
-    if grammar is None or done.finish_reason == "length":
+    if grammar is None or done.calls or done.finish_reason == "length":
         return done
     value = await anyio.to_thread.run_sync(value_of_answer, grammar, done.text)
     return replace(done, parsed=value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -253,3 +254,34 @@ async def test_a_chat_lets_the_model_think() -> None:
     (finished,) = [fact for fact in facts if isinstance(fact, StepFinished)]
     assert "so" == finished.value
     assert ["a ", "b "] == [f.text for f in facts if isinstance(f, StepText) and f.is_thought]
+
+
+@pytest.mark.parametrize("budget", [None, 12])
+async def test_an_answer_is_calls_or_has_its_form(
+    backend: EngineBackend, budget: int | None
+) -> None:
+    ends = set[str]()
+    for seed in range(12):
+        conversation = await backend.open()
+        conversation.add_user("Well?")
+        request = GenerateRequest(
+            Sampling(max_tokens=90, temperature=1.0, seed=seed),
+            choice=("<tool", "no"),
+            offer=ToolOffer((TOOL,), "auto", 1),
+            options=AnswerOptions(think=budget),
+        )
+        done, deltas = await answer(conversation, request)
+        assert "stop" == done.finish_reason
+        assert not done.cuts_call
+        assert done.text == text_of(deltas, is_thought=False)
+        assert done.text in (("",) if done.calls else request.choice or ())
+        ends.add(done.text)
+        if done.calls:
+            conversation.add_results([1])
+            quiet = ToolOffer((TOOL,), "none")
+            after, _ = await answer(conversation, replace(request, offer=quiet))
+            assert after.text in (request.choice or ())
+            assert not after.calls
+        await conversation.close()
+
+    assert {"", "no"} <= ends

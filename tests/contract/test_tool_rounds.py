@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sample_tools
 
+from flowforge.backends.protocol import GenerateRequest
 from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.grammars.tool_formats import NamedTool, ToolCall
 from flowforge.language.loader import load, load_text, require_program
@@ -109,6 +110,48 @@ async def test_a_failed_call_fails_the_step_where_it_says_so() -> None:
 
     with pytest.raises(RunFailedError, match="raised ValueError"):
         await run(steps, {"a": [calls(("fail", {"reason": "no"})), "never"]})
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "value"),
+    [
+        ("json: { type: array, items: { type: integer } }", "[3, 9]", [3, 9]),
+        ("regex: 'is [0-9]+', max_tokens: 9", "is 12", "is 12"),
+        ("choice: [yes, no]", "yes", "yes"),
+        ("grammar: { name: flowforge/arithmetic, tree: false }", "1+2", "1+2"),
+    ],
+)
+async def test_the_answer_behind_the_calls_has_its_form(
+    form: str, text: str, value: JsonValue
+) -> None:
+    steps = program(f"{{ tools: [add], {form} }}")
+
+    found, facts, backend = await run(steps, {"a": [calls(("add", {"left": 1})), text]})
+
+    assert found == value
+    assert [fact.result for fact in facts if isinstance(fact, ToolReturned)] == [2]
+    asked = [prompt.request for prompt in backend.prompts]
+    assert [one.has_form for one in asked if isinstance(one, GenerateRequest)] == [True, True]
+
+
+async def test_an_answer_behind_calls_that_breaks_its_form_or_is_cut_fails() -> None:
+    steps = program("{ tools: [add], json: { type: integer } }")
+    called = calls(("add", {"left": 1}))
+
+    with pytest.raises(RunFailedError, match="breaks 'type'"):
+        await run(steps, {"a": [called, '"no"']})
+    with pytest.raises(RunFailedError, match="cut off"):
+        await run(steps, {"a": [called, ScriptedAnswer("12", "length")]})
+
+
+async def test_an_answer_that_is_asked_for_again_calls_its_tools_again() -> None:
+    steps = program("{ tools: [add], json: { not: { const: 3 } }, on_unsupported: relax }")
+    called = calls(("add", {"left": 1}))
+
+    value, facts, _ = await run(steps, {"a": [called, "3", called, "4"]})
+
+    assert value == 4
+    assert [f.path for f in facts if isinstance(f, ToolCalled)] == ["a/add[0]", "a#2/add[0]"]
 
 
 async def test_a_huge_result_is_cut_before_the_model_sees_it() -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flowforge.backends.engine import EngineConversation
+    from flowforge.backends.protocol import JsonValue
 
 pytestmark = pytest.mark.model
 
@@ -82,6 +83,21 @@ async def test_calls_parse_and_fit_in_every_format_and_hostile_texts_stay_text(
             turns = sum(one == tokenizer.special_tokens["<|im_start|>"] for one in done.prompt_ids)
             assert turns == 5
             assert not done.calls
+            if seed > 1:
+                await conversation.close()
+                return
+            conversation.add_user("How many?")
+            either = ToolOffer((ADD,), "auto", 1)
+            schema: dict[str, JsonValue] = {"type": "integer", "minimum": 0, "maximum": 99}
+            sampling = Sampling(max_tokens=70, temperature=1.0, seed=seed)
+            request = GenerateRequest(sampling, json_schema=schema, offer=either)
+            done = await answer(conversation, request)
+            assert (len(done.calls), done.cuts_call, done.finish_reason) in (
+                (0, False, "stop"),
+                (1, False, "stop"),
+            )
+            assert bool(done.calls) == (not done.text)
+            assert done.calls or 0 <= int(done.text) <= 99
             await conversation.close()
 
         async with anyio.create_task_group() as tasks:

@@ -15,7 +15,7 @@ from flowforge.grammars import Vocabulary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowforge.grammars import ConstraintState
+    from flowforge.engine.constraint import TokenConstraint
 
 END = "<end>"
 
@@ -36,7 +36,7 @@ class ByteVocabulary:
         """The text, control tokens shown."""
         return self.tokenizer.decode(token_ids, skip_special=False)
 
-    def allowed(self, state: ConstraintState) -> list[int]:
+    def allowed(self, state: TokenConstraint) -> list[int]:
         """What the mask leaves, end tokens aside."""
         mask = np.empty(self.vocabulary.num_mask_words, dtype=np.uint32)
         state.fill_mask(mask)

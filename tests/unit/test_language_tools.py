@@ -91,8 +91,11 @@ def test_a_step_with_tools_says_which_and_how() -> None:
         ("{ tools: [ad] }", "WF131", "there is no tool 'ad'"),
         ("{ tools: [add], choice: docs }", "WF131", "no tool 'docs'"),
         ("{ tools: [docs], choice: docs }", "WF131", "no tool 'docs'"),
-        ("{ tools: [add], choice: [a, b] }", "WF133", "which tool is called"),
-        ("{ tools: [add], json: { type: string } }", "WF133", "has a form"),
+        ("{ tools: [add], choice: { a: b } }", "WF133", "which tool is called"),
+        ("{ tools: [add], choice: [a, b], json: { type: string } }", "WF133", "the forms of"),
+        ("{ tools: [add], json: { items: 3 } }", "WF119", "expected a JSON Schema"),
+        ("{ tools: [add], choice: [a, b], scoring: exact }", "WF133", "no token is sampled"),
+        ("{ tools: [docs], json: integer, on_unsupported: relax }", "WF133", "call 'docs' again"),
         ("{ tools: [add], n: 3, pick: majority }", "WF133", "one answer"),
         ("{ tools: [add], stop: x }", "WF133", "in its middle"),
         ("{ rounds: 3 }", "WF133", "the step has none"),
@@ -108,6 +111,19 @@ def test_what_cannot_be_asked_of_tools_is_said(options: str, code: str, words: s
     assert found
     assert found[0][0] == code
     assert words in found[0][1]
+
+
+def test_an_answer_with_tools_may_have_any_form() -> None:
+    declared = tools()
+    use = ToolUse((declared["add"],))
+
+    assert gen("{ tools: [add], json: integer }").json_schema == {"type": "integer"}
+    assert gen("{ tools: [add], regex: a+ , max_tokens: 9 }").regex == "a+"
+    assert gen("{ tools: [add], grammar: flowforge/arithmetic }").grammar is not None
+    listed = gen("{ tools: [add], choice: [yes, no], on_cut: close }")
+    assert (listed.choice, listed.tool_use) == (("yes", "no"), use)
+    relaxed = gen("{ tools: [add], json: { type: integer }, on_unsupported: relax }")
+    assert relaxed.options.on_unsupported == "relax"
 
 
 def test_no_answer_with_tools_is_begun_by_its_author() -> None:

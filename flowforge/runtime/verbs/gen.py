@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from flowforge.backends.protocol import ToolOffer
+    from flowforge.grammars.tool_formats import ToolCall
     from flowforge.language.program import JsonValue, SamplingSpec, Step
     from flowforge.language.templates import Template
     from flowforge.runtime.joins import End
@@ -86,14 +87,11 @@ class GenRules(VerbRules[Gen]):
             return _pick(verb, context, _with_sample(memory, verb, context, end, end.key))
         turns = _turns(verb, context)
         if memory.turn_idx == len(turns):
+            calls = _calls_of(context, end)
+            if verb.tool_use is not None and calls:
+                begun = next_round(verb.tool_use, memory.rounds, calls, context.path)
+                return _follow(verb, context, memory, begun)
             value, done = _value_of(verb, context, end)
-            if verb.tool_use is not None and done.calls:
-                return _follow(
-                    verb,
-                    context,
-                    memory,
-                    next_round(verb.tool_use, memory.rounds, done.calls, context.path),
-                )
             return Reaction(memory, (Finish(value, done.finish_reason, done.usage),))
         turn = turns[memory.turn_idx]
         assert isinstance(turn, WrittenTurn)
@@ -232,6 +230,17 @@ def _with_sample(
     return replace(memory, logprobs={**memory.logprobs, idx: done.mean_logprob})
 
 
+def _calls_of(context: StepContext, end: WorkEnd) -> tuple[ToolCall, ...]:
+    """The calls of an answer. Raises what it failed with, WF501 when it was cut off within them."""
+    done = end.result
+    if isinstance(done, FlowForgeError):
+        raise done
+    assert isinstance(done, GenerationDone)
+    if done.cuts_call:
+        raise _cut_off(context.path, done)
+    return done.calls
+
+
 def _value_of(
     written: _Written, context: StepContext, end: WorkEnd
 ) -> tuple[JsonValue, GenerationDone]:
@@ -240,7 +249,7 @@ def _value_of(
         raise done
     assert isinstance(done, GenerationDone)
     path = context.path if end.key is None else f"{context.path}[{end.key}]"
-    if done.cuts_call or (_is_constrained(written) and done.finish_reason == "length"):
+    if _is_constrained(written) and done.finish_reason == "length":
         raise _cut_off(path, done)
     if written.json_schema is not None:
         return context.validate(done.text, written.json_schema), done
