@@ -1,20 +1,33 @@
-"""What draws lines of its own and grows: the lists and the texts of the viewer."""
+"""What draws lines of its own and grows: the lists and the texts of the viewer.
+
+While a run writes, drawing is most of what the viewer does. So a line is drawn once and kept for
+as long as it is in sight, wherever it moves, together with the border at its sides.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rich.style import Style
-from textual.geometry import Region, Size
+from textual.geometry import Region, Size, Spacing
 from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
+from textual.strip import Strip
 
 if TYPE_CHECKING:
-    from textual.strip import Strip
+    from collections.abc import Hashable, Iterator
+
+    from rich.segment import Segment
+
+    Look = tuple[Hashable, ...]
+
+Drawn = TypeVar("Drawn", bound="Hashable")
+
+_BORDER = Spacing(1, 1, 1, 1)
 
 
-class LineView(ScrollView, can_focus=True):
-    """Scrolls lines that `render_line` draws, on `base`."""
+class LineView(ScrollView, Generic[Drawn], can_focus=True):
+    """Scrolls lines. `content_at` says what one shows, `strip_of` draws that on `base`."""
 
     # As Textual has it, the whole screen is laid out again with each line that is added.
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False)
@@ -22,6 +35,19 @@ class LineView(ScrollView, can_focus=True):
     def __init__(self, id: str = "") -> None:
         super().__init__(id=id or None)
         self.base: Style = Style.null()
+        self._look: Look = ()
+        self._sides: tuple[list[Segment], list[Segment]] = ([], [])
+        self._strips: dict[Drawn, Strip] = {}
+
+    def content_at(self, y: int) -> Drawn:
+        """All that a line in sight depends on. y: from the first one in sight."""
+        raise NotImplementedError
+
+    def strip_of(self, content: Drawn, width: int) -> Strip:
+        """What was made by `content_at`, drawn `width` cells wide."""
+        raise NotImplementedError
+
+    # -- size and place ----------------------------------------------------------------------------
 
     def grow_to(self, width: int, height: int) -> None:
         """So many cells and lines there are now."""
@@ -39,7 +65,50 @@ class LineView(ScrollView, can_focus=True):
         """How many lines are in sight; at least one."""
         return max(1, self.scrollable_content_region.height)
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """See `Widget`. The style is found once: it comes from all that this lies in."""
+    # -- drawing -----------------------------------------------------------------------------------
+
+    def render_line(self, y: int) -> Strip:
+        """See `Widget`."""
         self.base = self.rich_style
-        return super().render_lines(crop)
+        return self.strip_of(self.content_at(y), self.scrollable_content_region.width)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """See `Widget`. What Textual makes of a line is made once for a line, not once a frame."""
+        width, height = self.outer_size
+        is_whole = crop == self.outer_size.region and self.styles.gutter == _BORDER
+        if not is_whole or height < 4 or width < 3:
+            return super().render_lines(crop)
+        self._look_again()
+        top = super().render_lines(Region(0, 0, width, 1))
+        bottom = super().render_lines(Region(0, height - 1, width, 1))
+        return [*top, *self._inner_strips(height - 2), *bottom]
+
+    def _look_again(self) -> None:
+        """Forget what is drawn where it would look another way now."""
+        self.base = self.rich_style
+        width = self.scrollable_content_region.width
+        filters = tuple(self.get_line_filters())
+        look = (self.base, self.outer_size, width, self.styles.border, filters, self.app.theme)
+        if look != self._look:
+            self._look, self._strips = look, {}
+            self._styles_cache.clear()
+            (side,) = super().render_lines(Region(0, 1, self.outer_size.width, 1))
+            end = self.outer_size.width
+            self._sides = [*side.crop(0, 1)], [*side.crop(end - 1, end)]
+
+    def _inner_strips(self, num_lines: int) -> Iterator[Strip]:
+        known, self._strips = self._strips, {}
+        width = self.scrollable_content_region.width
+        inner = self.outer_size.width - 2
+        left, right = self._sides
+        filters, background = self.get_line_filters(), self.background_colors[1]
+        for y in range(num_lines):
+            content = self.content_at(y)
+            strip = self._strips.get(content) or known.get(content)
+            if strip is None:
+                line = self.strip_of(content, width).adjust_cell_length(inner, self.base)
+                for one in filters:
+                    line = line.apply_filter(one, background)
+                strip = Strip([*left, *line, *right], inner + 2)
+            self._strips[content] = strip
+            yield strip

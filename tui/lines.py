@@ -43,7 +43,18 @@ def plain_line(text: str, style: str = "", key: str = "") -> Line:
     return Line(((text, style),), key)
 
 
-class LineList(LineView):
+_NO_LINE = Line(())
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    line: Line
+    x: int = 0
+    is_chosen: bool = False
+    has_keys: bool = False
+
+
+class LineList(LineView[_Shown]):
     """Shows lines. With a cursor, one that has a key is chosen, and stays when lines move."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -175,21 +186,21 @@ class LineList(LineView):
 
     # -- drawing -----------------------------------------------------------------------------------
 
-    def render_line(self, y: int) -> Strip:
-        """One line of the screen."""
-        width = self.scrollable_content_region.width
-        base = self.base
+    def content_at(self, y: int) -> _Shown:
+        """A line, from where it is seen on, and whether it is the chosen one."""
         idx = self.scroll_offset.y + y
         if idx >= len(self._lines):
-            return Strip.blank(width, base)
+            return _Shown(_NO_LINE)
         line = self._lines[idx]
-        strip = strip_of(line, base)
-        strip = strip.crop_extend(self.scroll_offset.x, self.scroll_offset.x + width, base)
-        if self._has_cursor and idx == self._cursor and line.key:
-            return strip.apply_style(Style.parse(CURSOR_STYLE if self.has_focus else "underline"))
+        is_chosen = self._has_cursor and idx == self._cursor and bool(line.key)
+        return _Shown(line, self.scroll_offset.x, is_chosen, is_chosen and self.has_focus)
+
+    def strip_of(self, content: _Shown, width: int) -> Strip:
+        """The line in its styles, and in that of the cursor."""
+        strip = Strip(
+            [Segment(text, self.base + Style.parse(style)) for text, style in content.line.pieces]
+        )
+        strip = strip.crop_extend(content.x, content.x + width, self.base)
+        if content.is_chosen:
+            return strip.apply_style(Style.parse(CURSOR_STYLE if content.has_keys else "underline"))
         return strip
-
-
-def strip_of(line: Line, base: Style) -> Strip:
-    """A line as Textual draws it."""
-    return Strip([Segment(text, base + Style.parse(style)) for text, style in line.pieces])

@@ -29,14 +29,16 @@ if TYPE_CHECKING:
     from flowforge.view.run_view import RunView
     from flowforge.view.sources import Link
 
-FRAMES_PER_S = 12
-POLL_BUDGET_S = 0.03
-"""How long a frame may take events in: keys are acted on between frames."""
+FRAMES_PER_S = 10
+POLL_BUDGET_S = 0.015
+"""How long events are taken in at a time: a key passes through several turns of the loop."""
 
-CATCH_UP_S = 0.2
-"""The same, while there is a backlog; meanwhile little is drawn."""
+_STATE_S = 0.5
+"""How often numbers that change with each text are drawn: texts are drawn at each frame."""
 
-_BEHIND_DRAW_S = 1.0
+_BEHIND_DRAW_S = 0.5
+"""How often anything is drawn while there is a backlog."""
+
 _PANE_WIDTH = 40
 _MAX_PANES = 6
 _NARROW, _TINY, _LOW = 100, 60, 18
@@ -50,7 +52,8 @@ class RunScreen(Looking, Acting, Screen[None]):
         Binding("question_mark,f1", "help", "Help", id="run.help"),
         Binding("space", "pause", "Pause", id="run.pause"),
         Binding("a", "answer", "Answer", id="run.answer"),
-        Binding("c", "cancel", "Cancel", id="run.cancel"),
+        Binding("c", "cancel", "Cancel", tooltip="Cancel the chosen step", id="step.cancel"),
+        Binding("C", "cancel_run", "Cancel all", show=False, id="run.cancel"),
         Binding("exclamation_mark", "next_failure", "Failure", id="run.failure"),
         Binding("slash", "search", "Search", id="run.search"),
         Binding("K", "kv", "KV", id="run.kv"),
@@ -69,7 +72,7 @@ class RunScreen(Looking, Acting, Screen[None]):
         Binding("o", "fold", "Fold", show=False, id="run.fold"),
         Binding("y", "copy", "Copy", show=False, id="run.copy"),
         Binding("x", "export", "Export", show=False, id="run.export"),
-        Binding("r", "retry", "Retry", show=False, id="run.retry"),
+        Binding("r", "retry", "Run again", show=False, id="run.retry"),
         Binding("1", "go_to_panel('steps')", "Steps", show=False, id="panel.steps"),
         Binding("2", "go_to_panel('streams')", "Texts", show=False, id="panel.streams"),
         Binding("3", "go_to_panel('kv')", "KV cache", show=False, id="panel.kv"),
@@ -93,6 +96,9 @@ class RunScreen(Looking, Acting, Screen[None]):
         self._filter = 0
         self._slots = StreamSlots()
         self._drawn: object = None
+        self._drawn_revision = -1
+        self._state_drawn_s = 0.0
+        self._log_drawn: object = None
         self._tree_drawn_s = 0.0
         self._event_at_s = time.monotonic()
         self._num_asked = 0
@@ -147,20 +153,25 @@ class RunScreen(Looking, Acting, Screen[None]):
             return
         self._drawn_at_s = now
         view = self.view
-        clock = int(self.now_s)
-        drawn = (id(view), view.revision, clock, self.size, self._filter, self.link)
-        if drawn == self._drawn:
+        state = (view.steps_revision, int(self.now_s), self.link, self.place, self._filter)
+        drawn = (view, state, self.size)
+        is_new = drawn != self._drawn
+        if not is_new and view.revision == self._drawn_revision:
             return
-        self._drawn = drawn
+        has_state = is_new or now - self._state_drawn_s >= _STATE_S
+        self._drawn, self._drawn_revision = drawn, view.revision
         with self.app.batch_update():
-            self._draw(view)
+            if has_state:
+                self._state_drawn_s = now
+                self._draw_state(view)
+            self._draw_streams(view, has_titles=has_state)
 
     def _take(self) -> bool:
         """Take in what came; whether there is more."""
         if self.link == "lost":
             return False
         try:
-            batch = self.opened.source.poll(CATCH_UP_S if self._is_behind else POLL_BUDGET_S)
+            batch = self.opened.source.poll(POLL_BUDGET_S)
         except FlowForgeError as error:
             self.link = "lost"
             self.notify(str(error), severity="error", timeout=20, markup=False)
@@ -176,8 +187,9 @@ class RunScreen(Looking, Acting, Screen[None]):
             self.view = self.timeline.view_at(len(self.timeline))
             if batch.statistics is not None:
                 self.view.take_statistics(batch.statistics)
-            self._call_for_answers()
-        if batch.has_more and not self._is_behind:
+            if not batch.has_more:
+                self._call_for_answers()
+        if batch.has_more:
             self.call_later(self._frame)
         if self._is_behind and not batch.has_more:
             # What was shown of the backlog is not what is of interest at its end.
@@ -198,7 +210,8 @@ class RunScreen(Looking, Acting, Screen[None]):
         is_moving = self.place is None and self.link == "live" and not self.view.is_over
         return self.view.time_s + (time.monotonic() - self._event_at_s if is_moving else 0.0)
 
-    def _draw(self, view: RunView) -> None:
+    def _draw_state(self, view: RunView) -> None:
+        """All but the texts."""
         header = header_line(
             view,
             self.opened.name,
@@ -207,16 +220,18 @@ class RunScreen(Looking, Acting, Screen[None]):
             is_ascii=self.is_ascii,
             place=self._place_text(),
         )
-        self.query_one("#header", Static).update(Text.assemble(*header.pieces, no_wrap=True))
+        words = Text.assemble(*header.pieces, no_wrap=True)
+        self.query_one("#header", Static).update(words, layout=False)
         self._draw_tree(view)
-        self._draw_streams(view)
         kv, speed, events = (
             self.query_one(f"#{name}", LineList) for name in ("kv", "speed", "events")
         )
         if kv.size.height:
             kv.show(kv_lines(view, kv.size.width, is_ascii=self.is_ascii))
             speed.show(speed_lines(view, speed.size.width, is_ascii=self.is_ascii))
-        if events.size.height:
+        logged = (view, view.steps_revision)
+        if events.size.height and logged != self._log_drawn:
+            self._log_drawn = logged
             events.show(log_lines(view, 1_000))
 
     def _place_text(self) -> str:
@@ -231,7 +246,9 @@ class RunScreen(Looking, Acting, Screen[None]):
             return
         self._tree_drawn_s = now
         steps = self.query_one("#steps", LineList)
-        steps.border_subtitle = ", ".join(_FILTERS[self._filter])
+        filtered = ", ".join(_FILTERS[self._filter])
+        if filtered != (steps.border_subtitle or ""):
+            steps.border_subtitle = filtered
         steps.show(
             tree_lines(
                 view,
@@ -242,7 +259,7 @@ class RunScreen(Looking, Acting, Screen[None]):
             )
         )
 
-    def _draw_streams(self, view: RunView) -> None:
+    def _draw_streams(self, view: RunView, *, has_titles: bool) -> None:
         streams = self.query_one("#streams")
         panes = [*self.query(StreamPane)]
         num_panes = max(1, min(_MAX_PANES, streams.size.width // _PANE_WIDTH))
@@ -253,9 +270,12 @@ class RunScreen(Looking, Acting, Screen[None]):
         for idx, pane in enumerate(panes):
             pane.display = idx < max(1, len(shown))
             if idx < len(shown):
-                pane.show(view, shown[idx], self._slots.title(view, shown[idx]))
+                pane.show(view, shown[idx])
+                if has_titles:
+                    pane.set_title(self._slots.title(view, shown[idx]))
             elif idx == 0:
-                pane.show(view, "", "no step has written yet")
+                pane.show(view, "")
+                pane.set_title("no step has written yet")
 
     # -- panels ------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_LINES = 4_000
 
 
-class StreamPane(LineView):
+class StreamPane(LineView[str]):
     """Shows one step of a view at a time; `show` is called for each frame."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -45,10 +45,11 @@ class StreamPane(LineView):
         self._rows: list[str] = []
         self._width = 0
         self._num_new = 0
+        self._titles = ("", "")
 
     # -- text --------------------------------------------------------------------------------------
 
-    def show(self, view: RunView, path: str, title: str) -> None:
+    def show(self, view: RunView, path: str) -> None:
         """Show a step of a view: what it has written since the last time is added."""
         text = view.texts.get(path)
         end = 0 if text is None else text.end
@@ -61,7 +62,6 @@ class StreamPane(LineView):
         elif text is not None and end > self._seen:
             self._add(text.since(self._seen))
             self._seen = end
-        self._set_title(title)
 
     @property
     def rows(self) -> list[str]:
@@ -97,22 +97,31 @@ class StreamPane(LineView):
             del self._rows[:excess]
             if not self.is_following:
                 self.go_to_line(self.scroll_offset.y - excess)
-        self._grown()
+        self._grown(first=0 if excess > 0 else max(0, before - 1))
 
-    def _grown(self) -> None:
+    def _grown(self, first: int = 0) -> None:
+        """Show the rows. first: those before it are as they were."""
         self.grow_to(self._width, len(self._rows))
         if self.is_following:
             self._num_new = 0
             self.go_to_line(len(self._rows) - self.height_in_sight)
-        self.refresh()
+        if not first:
+            self.refresh()
+            return
+        top = self.scroll_offset.y
+        first, end = max(first, top), min(len(self._rows), top + self.height_in_sight)
+        if first < end:
+            self.refresh_lines(first, end - first)
 
-    def _set_title(self, title: str) -> None:
-        # Titles are read as markup.
-        self.border_title = printable(title).replace("[", r"\[")
-        if self.is_following:
-            self.border_subtitle = "follow"
-        else:
-            self.border_subtitle = f"{self._num_new} new lines, f to follow"
+    def set_title(self, title: str) -> None:
+        """Say above the text whose it is, and below whether it is followed."""
+        new = f"{self._num_new} new lines, f to follow"
+        titles = (title, "follow" if self.is_following else new)
+        if titles != self._titles:
+            self._titles = titles
+            # Titles are read as markup.
+            self.border_title = printable(title).replace("[", r"\[")
+            self.border_subtitle = titles[1]
 
     # -- keys --------------------------------------------------------------------------------------
 
@@ -120,6 +129,7 @@ class StreamPane(LineView):
         """Scroll; going up ends following, and going to the end begins it."""
         if num < 0:
             self.is_following = False
+            self.set_title(self._titles[0])
         self.scroll_relative(y=num, animate=False, force=True)
         if num > 0 and self.scroll_offset.y >= len(self._rows) - self.height_in_sight:
             self.action_follow()
@@ -132,6 +142,7 @@ class StreamPane(LineView):
         """Go to the end and stay there."""
         self.is_following = True
         self._grown()
+        self.set_title(self._titles[0])
 
     def on_mouse_scroll_up(self) -> None:
         """Who scrolls up wants to read: do not follow any more."""
@@ -145,14 +156,15 @@ class StreamPane(LineView):
 
     # -- drawing -----------------------------------------------------------------------------------
 
-    def render_line(self, y: int) -> Strip:
-        """One line of the screen."""
-        width = self.scrollable_content_region.width
+    def content_at(self, y: int) -> str:
+        """The words of a line."""
         idx = self.scroll_offset.y + y
-        style = self.base
-        if idx >= len(self._rows):
-            return Strip.blank(width, style)
-        return Strip([Segment(self._rows[idx], style)]).adjust_cell_length(width, style)
+        return self._rows[idx] if idx < len(self._rows) else ""
+
+    def strip_of(self, content: str, width: int) -> Strip:
+        """Plain words."""
+        segments = [Segment(content, self.base)] if content else []
+        return Strip(segments).adjust_cell_length(width, self.base)
 
 
 def _num_rows(text: str, width: int) -> int:
