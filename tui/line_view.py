@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region, Size, Spacing
 from textual.reactive import Reactive
@@ -17,8 +18,6 @@ from textual.strip import Strip
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from rich.segment import Segment
-
     Look = tuple[Hashable, ...]
 
 Drawn = TypeVar("Drawn", bound="Hashable")
@@ -27,7 +26,7 @@ _BORDER = Spacing(1, 1, 1, 1)
 
 
 class LineView(ScrollView, Generic[Drawn], can_focus=True):
-    """Scrolls lines. `content_at` says what one shows, `strip_of` draws that on `base`."""
+    """Scrolls lines. `content_at` says what one shows, `segments_of` draws that on `base`."""
 
     # As Textual has it, the whole screen is laid out again with each line that is added.
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False)
@@ -43,8 +42,8 @@ class LineView(ScrollView, Generic[Drawn], can_focus=True):
         """All that a line in sight depends on. y: from the first one in sight."""
         raise NotImplementedError
 
-    def strip_of(self, content: Drawn, width: int) -> Strip:
-        """What was made by `content_at`, drawn `width` cells wide."""
+    def segments_of(self, content: Drawn, width: int) -> list[Segment]:
+        """What was made by `content_at`, drawn exactly `width` cells wide."""
         raise NotImplementedError
 
     # -- size and place ----------------------------------------------------------------------------
@@ -70,7 +69,8 @@ class LineView(ScrollView, Generic[Drawn], can_focus=True):
     def render_line(self, y: int) -> Strip:
         """See `Widget`."""
         self.base = self.rich_style
-        return self.strip_of(self.content_at(y), self.scrollable_content_region.width)
+        width = self.scrollable_content_region.width
+        return Strip(self.segments_of(self.content_at(y), width), width)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """See `Widget`. What Textual makes of a line is made once for a line, not once a frame."""
@@ -99,16 +99,26 @@ class LineView(ScrollView, Generic[Drawn], can_focus=True):
     def _inner_strips(self, num_lines: int) -> Iterator[Strip]:
         known, self._strips = self._strips, {}
         width = self.scrollable_content_region.width
-        inner = self.outer_size.width - 2
+        whole = self.outer_size.width
         left, right = self._sides
+        # The scrollbar is drawn over these cells.
+        room = fitted([], whole - 2 - width, self.base)
         filters, background = self.get_line_filters(), self.background_colors[1]
         for y in range(num_lines):
             content = self.content_at(y)
             strip = self._strips.get(content) or known.get(content)
             if strip is None:
-                line = self.strip_of(content, width).adjust_cell_length(inner, self.base)
+                segments = [*self.segments_of(content, width), *room]
                 for one in filters:
-                    line = line.apply_filter(one, background)
-                strip = Strip([*left, *line, *right], inner + 2)
+                    segments = one.apply(segments, background)
+                strip = Strip([*left, *segments, *right], whole)
             self._strips[content] = strip
             yield strip
+
+
+def fitted(segments: list[Segment], missing: int, style: Style) -> list[Segment]:
+    """With so many cells more at the end, or less."""
+    if missing < 0:
+        strip = Strip(segments)
+        return [*strip.crop(0, strip.cell_length + missing)]
+    return [*segments, Segment(" " * missing, style)] if missing else segments

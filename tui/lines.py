@@ -195,12 +195,13 @@ class LineList(LineView[_Shown]):
         is_chosen = self._has_cursor and idx == self._cursor and bool(line.key)
         return _Shown(line, self.scroll_offset.x, is_chosen, is_chosen and self.has_focus)
 
-    def strip_of(self, content: _Shown, width: int) -> Strip:
+    def segments_of(self, content: _Shown, width: int) -> list[Segment]:
         """The line in its styles, and in that of the cursor."""
         strip = Strip(
             [Segment(text, self.base + Style.parse(style)) for text, style in content.line.pieces]
         )
         strip = strip.crop_extend(content.x, content.x + width, self.base)
         if content.is_chosen:
-            return strip.apply_style(Style.parse(CURSOR_STYLE if content.has_keys else "underline"))
-        return strip
+            cursor = Style.parse(CURSOR_STYLE if content.has_keys else "underline")
+            strip = strip.apply_style(cursor)
+        return [*strip]

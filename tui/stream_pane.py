@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from textual.binding import Binding, BindingType
-from textual.strip import Strip
 
-from flowforge.tui.line_view import LineView
+from flowforge.tui.line_view import LineView, fitted
 from flowforge.view.printable import folded, printable
 
 if TYPE_CHECKING:
@@ -161,10 +161,10 @@ class StreamPane(LineView[str]):
         idx = self.scroll_offset.y + y
         return self._rows[idx] if idx < len(self._rows) else ""
 
-    def strip_of(self, content: str, width: int) -> Strip:
+    def segments_of(self, content: str, width: int) -> list[Segment]:
         """Plain words."""
         segments = [Segment(content, self.base)] if content else []
-        return Strip(segments).adjust_cell_length(width, self.base)
+        return fitted(segments, width - cell_len(content), self.base)
 
 
 def _num_rows(text: str, width: int) -> int:
