@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from textual.message import Message
 from textual.screen import Screen
 
+from flowforge.control.detaching import NotBegun
 from flowforge.errors import FlowForgeError
 from flowforge.tui.dialogs import ConfirmDialog, LineDialog
+from flowforge.view.acting import num_running_in, restarts
+from flowforge.view.printable import printable
 from flowforge.view.texts import value_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flowforge.control.detaching import Detached
     from flowforge.tui.opened_run import OpenedRun
+    from flowforge.view.acting import Restart
     from flowforge.view.control import Action, RunControl
     from flowforge.view.run_view import RunView
+    from flowforge.view.sources import Link
+
+
+@dataclass
+class RunBegun(Message):
+    """A new run has begun, which the user wants to see."""
+
+    run_id: str
 
 
 class Acting(Screen[None]):
@@ -21,6 +38,11 @@ class Acting(Screen[None]):
 
     opened: OpenedRun
     view: RunView
+    link: Link
+
+    @property
+    def _chosen_path(self) -> str:
+        raise NotImplementedError
 
     def _control_for(self, action: Action) -> RunControl | None:
         """The run's control, if it can do this now; else the user is told why not."""
@@ -47,6 +69,31 @@ class Acting(Screen[None]):
             self.notify(str(error), severity="error", markup=False)
 
     def action_cancel(self) -> None:
+        """Cancel the chosen step or branch alone, once it is confirmed."""
+        control = self._control_for("cancel step")
+        if control is None:
+            return
+        path = self._chosen_path
+        num_running = num_running_in(self.view, path)
+        if not num_running:
+            self.notify("the chosen step does not run; C cancels the whole run")
+            return
+
+        def answered(is_yes: bool | None) -> None:
+            if is_yes:
+                self._order(control, "cancel step", path)
+
+        inside = f" {num_running} steps of it are stopped." if num_running > 1 else ""
+        self.app.push_screen(
+            ConfirmDialog(
+                f"Cancel {path}?",
+                f"It fails, and what it wrote is lost.{inside} Its 'catch' and the joins around it "
+                "say what follows; with neither, the run fails. C cancels the whole run.",
+            ),
+            answered,
+        )
+
+    def action_cancel_run(self) -> None:
         """Cancel the run, once it is confirmed."""
         control = self._control_for("cancel")
         if control is None:
@@ -92,11 +139,35 @@ class Acting(Screen[None]):
         self.app.push_screen(LineDialog(title, choices=question.choices, shown=shown), answered)
 
     def action_retry(self) -> None:
-        """Say how the chosen step is run again: by a new process."""
-        name = self.opened.name
-        if not self.view.is_over:
-            self.notify("a step is retried once the run is over; its own 'retry' works meanwhile")
-        elif self.view.picture.status == "done":
-            self.notify(f"to run from a step again: flowforge rerun {name} --from STEP", timeout=10)
+        """Offer what can be run again, and begin what is chosen in a process of its own."""
+        begin = self.opened.begin
+        offers = restarts(self.view, self.link, self.opened.name, self._chosen_path)
+        if begin is None:
+            self.notify("this can only be watched: it is in no journal")
+            return
+        if not offers:
+            self.notify("choose a step that has ended: a run is run again from there")
+            return
+
+        def chosen(label: str | None) -> None:
+            offer = next((one for one in offers if one.label == label), None)
+            if offer is not None:
+                self.notify(f"beginning: flowforge {' '.join(offer.arguments)}", markup=False)
+                self.run_worker(lambda: self._begin(begin, offer), thread=True)
+
+        self.app.push_screen(
+            LineDialog("Run again", choices=[offer.label for offer in offers]), chosen
+        )
+
+    def _begin(self, begin: Callable[[Sequence[str]], Detached | NotBegun], offer: Restart) -> None:
+        """In a thread: models take their time to load."""
+        begun = begin(offer.arguments)
+        self.app.call_from_thread(self._begun, begun)
+
+    def _begun(self, begun: Detached | NotBegun) -> None:
+        if isinstance(begun, NotBegun):
+            self.notify(printable(begun.said.strip()), severity="error", timeout=20, markup=False)
+        elif begun.run_id == self.opened.name:
+            self.notify("it goes on")
         else:
-            self.notify(f"to try again what failed: flowforge resume {name}", timeout=10)
+            self.app.post_message(RunBegun(begun.run_id))

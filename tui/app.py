@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 
+from flowforge.control.detaching import begin_detached
 from flowforge.errors import FlowForgeError
+from flowforge.tui.acting import RunBegun  # noqa: TC001 - textual reads what a handler takes
 from flowforge.tui.opened_run import OpenedRun
 from flowforge.tui.run_screen import RunScreen
 from flowforge.tui.runs_screen import RunsScreen
 from flowforge.view.attached import AttachedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from flowforge.control.detaching import Detached, NotBegun
     from flowforge.journal.reader import JournalReader
 
 NO_COLOR_THEME = "ansi-dark"
@@ -63,9 +66,14 @@ class ViewerApp(App[None]):
         if self._run is not None:
             self.push_screen(RunScreen(self._run, is_ascii=self._is_ascii))
 
+    def on_run_begun(self, event: RunBegun) -> None:
+        """Show a run that was begun from here."""
+        self.open_run(event.run_id)
+
     def open_run(self, run_id: str) -> None:
         """Show a run of the journal on top of the list."""
-        assert self._journal is not None
+        if self._journal is None:
+            return
         try:
             opened = open_journal_run(self._journal, run_id)
         except FlowForgeError as error:
@@ -77,7 +85,12 @@ class ViewerApp(App[None]):
 def open_journal_run(journal: JournalReader, run_id: str) -> OpenedRun:
     """A run of a journal, by its id or the beginning of it. Raises WorkflowError WF701."""
     run = AttachedRun(journal, run_id)
-    return OpenedRun(run.run_id, run, journal, run)
+
+    def begin(arguments: Sequence[str]) -> Detached | NotBegun:
+        place = ["--journal", str(journal.path), "--wait-for-answers"]
+        return begin_detached(journal.path, [*arguments, *place])
+
+    return OpenedRun(run.run_id, run, journal, run, begin)
 
 
 def read_keymap(file: Path) -> dict[str, str]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from flowforge.control.detaching import Detached, NotBegun
     from flowforge.journal.reader import JournalReader
     from flowforge.journal.records import WorkRow
     from flowforge.view.control import RunControl
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 class OpenedRun:
     """name: the run's id, or what else it is called by. control: None where it can only be watched.
 
-    journal: belongs to whoever opened it; None where the run is in none.
+    journal: belongs to whoever opened it; None where the run is in none. begin: carries a command
+    of `flowforge` out on this journal in the background; blocks until its run has begun.
     """
 
     name: str
     source: EventSource
     journal: JournalReader | None = None
     control: RunControl | None = None
+    begin: Callable[[Sequence[str]], Detached | NotBegun] | None = None
 
     def works_at(self, path: str) -> Sequence[WorkRow]:
         """What the journal has of a path. Raises FlowForgeError."""

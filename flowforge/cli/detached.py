@@ -1,13 +1,8 @@
-"""Runs that go on without a terminal: `flowforge run --detach`."""
+"""Runs that go on without a terminal: `--detach`."""
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import sys
-import tempfile
-import time
 from typing import TYPE_CHECKING
 
 from flowforge.cli.exit_codes import ExitCode
@@ -15,36 +10,20 @@ from flowforge.cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from pathlib import Path
 
-_NAMED = re.compile(r"^run (\S+)$", re.MULTILINE)
-_LOOK_S = 0.05
 
+def run_detached(journal: Path) -> ExitCode:
+    """Carry this very command out in the background; prints the run's name once it has begun.
 
-def run_detached(journal: Path, arguments: list[str]) -> ExitCode:
-    """Start `flowforge` with these arguments in a session of its own; prints the run's name.
-
-    What the process says goes to a file beside the journal. Returns when the run has begun, or with
-    the process's own exit code where it ends before.
+    What the process says goes to a file beside the journal. The exit code is the process's own
+    where it ends before.
     """
-    folder = journal.with_name(f"{journal.name}.locks")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix="run-", suffix=".log", dir=folder)
-    with os.fdopen(descriptor, "r+", encoding="utf-8") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "flowforge", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        while True:
-            has_ended = process.poll() is not None
-            log.seek(0)
-            text = log.read()
-            if (found := _NAMED.search(text)) is not None:
-                sys.stdout.write(f"{found[1]}\n")
-                sys.stderr.write(f"what it says is in {name}\n")
-                return ExitCode.DONE
-            if has_ended:
-                sys.stderr.write(text)
-                return ExitCode(process.returncode)
-            time.sleep(_LOOK_S)
+    from flowforge.control.detaching import NotBegun, begin_detached
+
+    arguments = [word for word in sys.argv[1:] if word != "--detach"]
+    begun = begin_detached(journal, [*arguments, "--wait-for-answers"])
+    if isinstance(begun, NotBegun):
+        sys.stderr.write(begun.said)
+        return ExitCode(begun.code)
+    sys.stdout.write(f"{begun.run_id}\n")
+    sys.stderr.write(f"what it says is in {begun.log}\n")
+    return ExitCode.DONE

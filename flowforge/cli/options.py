@@ -38,6 +38,12 @@ model = click.option(
     help="A model directory, GGUF file or Hugging Face id; without it the model under the file's "
     "defaults, or the default model.",
 )
+_detach = click.option(
+    "--detach", is_flag=True, help="Go on in the background; prints the run's name and returns."
+)
+_wait_for_answers = click.option(
+    "--wait-for-answers", "waits_for_answers", is_flag=True, hidden=True
+)
 tool_format = click.option(
     "--tool-format",
     metavar="NAME",
@@ -116,3 +122,8 @@ def display(command: Command) -> Command:
         return command(*args, **kwargs)
 
     return cast("Command", _display(_tui(_json_events(_quiet(with_display)))))
+
+
+def detached(command: Command) -> Command:
+    """To go on in the background, as `detach`; `waits_for_answers` is of the process there."""
+    return _detach(_wait_for_answers(command))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, metavar="N", help="For what is run again; else the run's own.")
 @journal_option
 @options.display
+@options.detached
 @options.traceback
 @guarded
 def rerun(
@@ -35,6 +36,8 @@ def rerun(
     display: options.Display,
     as_json: bool,
     is_quiet: bool,
+    detach: bool,
+    waits_for_answers: bool,
     traceback: bool,
 ) -> ExitCode:
     """Run again from a step, with the results that came before it.
@@ -42,6 +45,7 @@ def rerun(
     A new run: the old one stays as it was. The workflow is taken as it is now; what is taken over
     must be as it was.
     """
+    from flowforge.cli.detached import run_detached
     from flowforge.cli.journals import begun_run, options_of
     from flowforge.cli.session import Session
     from flowforge.cli.workflows import launch_of
@@ -52,8 +56,10 @@ def rerun(
     with ExitStack() as stack:
         journal = stack.enter_context(open_journal(journal_path))
         row = journal.run(run_id)
+        if detach:
+            return run_detached(journal.path)
         begun = row.begun if seed is None else replace(row.begun, seed=seed)
-        session = options_of(row, answers={}, display=display)
+        session = options_of(row, answers={}, display=display, waits_for_answers=waits_for_answers)
         launch = launch_of(begun, as_json=as_json)
         if launch is None:
             return ExitCode.WORKFLOW

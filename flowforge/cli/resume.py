@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     help="What to do about calls that may have done their work, whatever their tools say.",
 )
 @options.display
+@options.detached
 @options.traceback
 @guarded
 def resume(
@@ -45,6 +46,8 @@ def resume(
     display: options.Display,
     as_json: bool,
     is_quiet: bool,
+    detach: bool,
+    waits_for_answers: bool,
     traceback: bool,
 ) -> ExitCode:
     """Go on with a run where it stopped; without RUN, the newest that is not done.
@@ -53,6 +56,7 @@ def resume(
     run that failed, the steps that failed are tried again.
     """
     from flowforge.cli.answers import read_answers
+    from flowforge.cli.detached import run_detached
     from flowforge.cli.journals import newest_unfinished, open_journal, options_of
     from flowforge.cli.session import Session
     from flowforge.cli.workflows import launch_of
@@ -64,7 +68,11 @@ def resume(
         journal = stack.enter_context(open_journal(journal_path))
         journal.require_sound()
         row = journal.run(run_id or newest_unfinished(journal))
-        session = options_of(row, answers=answers, display=display)
+        if detach:
+            return run_detached(journal.path)
+        session = options_of(
+            row, answers=answers, display=display, waits_for_answers=waits_for_answers
+        )
         launch = launch_of(row.begun, as_json=as_json)
         if launch is None:
             return ExitCode.WORKFLOW

@@ -5,7 +5,6 @@ The result goes to stdout, everything else to stderr.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -66,10 +65,7 @@ _AT_LEAST_ONE = click.IntRange(min=1)
 )
 @options.display
 @journal_option
-@click.option(
-    "--detach", is_flag=True, help="Go on in the background; prints the run's name and returns."
-)
-@click.option("--wait-for-answers", "waits_for_answers", is_flag=True, hidden=True)
+@options.detached
 @click.option("--no-journal", is_flag=True, help="Leave nothing that could be resumed or shown.")
 @click.option(
     "--otel",
@@ -143,8 +139,7 @@ def run(
         if no_journal:
             raise click.UsageError("--detach needs a journal: leave --no-journal out")
         with open_journal(journal_path) as journal:
-            arguments = [word for word in sys.argv[1:] if word != "--detach"]
-            return run_detached(journal.path, [*arguments, "--wait-for-answers"])
+            return run_detached(journal.path)
     if explain_cache and (no_journal or no_cache):
         raise click.UsageError("--explain-cache needs the cache: no --no-journal, no --no-cache")
     if tool_format is not None:

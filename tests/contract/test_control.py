@@ -111,6 +111,22 @@ def test_a_cancelled_run_can_be_gone_on_with(folder: Path) -> None:
     assert (0, "no\n") == (resumed.returncode, resumed.stdout), resumed.stderr
 
 
+def test_runs_go_on_and_run_again_in_the_background(folder: Path) -> None:
+    name = begin(folder)
+    assert 0 == flowforge(folder, "cancel", name, "gate").returncode
+    until(lambda: status(folder, name) == "failed")
+
+    resumed = flowforge(folder, "resume", name, "--detach")
+    assert (0, name) == (resumed.returncode, resumed.stdout.strip()), resumed.stderr
+    assert 0 == flowforge(folder, "approve", name, "gate").returncode
+    until(lambda: status(folder, name) == "done")
+
+    again = flowforge(folder, "rerun", name, "--from", "gate", "--detach").stdout.strip()
+    until(lambda: '"gate"' in flowforge(folder, "ps", "--json").stdout)
+    assert 0 == flowforge(folder, "answer", again, "gate", "no").returncode
+    until(lambda: status(folder, again) == "done")
+
+
 def test_what_a_killed_run_left_is_taken_away(folder: Path) -> None:
     name = begin(folder)
     pid = json.loads(flowforge(folder, "ps", "--json").stdout)["pid"]

@@ -114,7 +114,7 @@ class GivenSource:
 class NotedControl:
     """Notes the orders that a viewer gives."""
 
-    actions: frozenset[Action] = frozenset({"cancel", "pause", "go on", "answer"})
+    actions: frozenset[Action] = frozenset({"cancel", "cancel step", "pause", "go on", "answer"})
     is_paused: bool = False
     orders: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
 

@@ -17,6 +17,7 @@ from viewer_runs import (
     running,
 )
 
+from flowforge.control.detaching import Detached, NotBegun
 from flowforge.errors import EngineError
 from flowforge.runtime.events import Event, RunStarted, StepStarted, StepText
 from flowforge.tui.app import ViewerApp
@@ -28,6 +29,7 @@ from flowforge.tui.run_screen import RunScreen
 from flowforge.tui.stream_pane import StreamPane
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -54,10 +56,15 @@ _MOST_FRAMES = 50
 class Viewer:
     """A viewer on a run that a test tells."""
 
-    def __init__(self, events: list[Event], control: NotedControl | None = None) -> None:
+    def __init__(
+        self,
+        events: list[Event],
+        control: NotedControl | None = None,
+        begin: NotedBegin | None = None,
+    ) -> None:
         self.source = GivenSource(events)
         self.control = control
-        opened = OpenedRun("0630-1200-abcdef", self.source, None, control)
+        opened = OpenedRun("0630-1200-abcdef", self.source, None, control, begin)
         self.app = ViewerApp(run=opened)
 
     @property
@@ -69,6 +76,11 @@ class Viewer:
         """The words on the screen."""
         compositor = self.app.screen._compositor  # pyright: ignore[reportPrivateUsage]
         return "\n".join(strip.text for strip in compositor.render_strips())
+
+    def told(self) -> list[str]:
+        """What was said to the user."""
+        notifications = self.app._notifications  # pyright: ignore[reportPrivateUsage]
+        return [one.message for one in notifications]
 
     async def press(self, pilot: Pilot[None], *keys: str) -> str:
         await pilot.press(*keys)
@@ -157,13 +169,83 @@ async def test_a_cancel_is_sent_only_when_it_is_confirmed() -> None:
     viewer = Viewer(running(), control)
     async with viewer.app.run_test(size=(100, 30)) as pilot:
         await viewer.drawn(pilot)
-        assert "flowforge resume 0630-1200-abcdef" in await viewer.press(pilot, "c")
+        assert "flowforge resume 0630-1200-abcdef" in await viewer.press(pilot, "C")
         assert isinstance(viewer.app.screen, ConfirmDialog)
         await viewer.press(pilot, "enter")
         assert [] == control.orders
-        await viewer.press(pilot, "c", "y")
+        await viewer.press(pilot, "C", "y")
 
     assert [("cancel", "", "")] == control.orders
+
+
+async def test_the_chosen_step_is_cancelled_alone_once_it_is_confirmed() -> None:
+    control = NotedControl()
+    viewer = Viewer(running(), control)
+    async with viewer.app.run_test(size=(100, 30)) as pilot:
+        await viewer.drawn(pilot)
+        await viewer.press(pilot, "c")
+        assert isinstance(viewer.app.screen, RunScreen), "angles has ended"
+        assert "Cancel explore?" in await viewer.press(pilot, "down", "c")
+        assert "4 steps of it are stopped" in viewer.text()
+        await viewer.press(pilot, "escape")
+        assert "Cancel explore[0]/draft?" in await viewer.press(pilot, "down", "c")
+        await viewer.press(pilot, "y")
+
+    assert [("cancel step", "explore[0]/draft", "")] == control.orders
+
+
+class NotedBegin:
+    """Begins nothing, and notes what it was to begin."""
+
+    def __init__(self, begun: Detached | NotBegun) -> None:
+        self.begun = begun
+        self.asked: list[list[str]] = []
+
+    def __call__(self, arguments: Sequence[str]) -> Detached | NotBegun:
+        self.asked.append([*arguments])
+        return self.begun
+
+
+async def test_what_failed_is_tried_again_or_a_new_run_begins_from_the_chosen_step() -> None:
+    begin = NotedBegin(Detached("0630-1200-abcdef", "log"))
+    viewer = Viewer(failed(), begin=begin)
+    viewer.source.link = "recorded"
+    async with viewer.app.run_test(size=(100, 30)) as pilot:
+        await viewer.drawn(pilot)
+        shown = await viewer.press(pilot, "r")
+        assert "resume this run: it tries again what failed" in shown
+        await viewer.press(pilot, "enter")
+        await viewer.app.workers.wait_for_complete()
+        shown = await viewer.press(pilot, "r")
+        assert "a new run from angles on" in shown
+        await viewer.press(pilot, "down", "enter")
+        await viewer.app.workers.wait_for_complete()
+
+    name = "0630-1200-abcdef"
+    assert [["resume", name], ["rerun", name, "--from", "angles"]] == begin.asked
+
+
+async def test_a_run_that_cannot_begin_again_says_why() -> None:
+    begin = NotedBegin(NotBegun(3, "error[WF702]: [completed] steps were changed"))
+    viewer = Viewer(failed(), begin=begin)
+    viewer.source.link = "recorded"
+    async with viewer.app.run_test(size=(100, 30)) as pilot:
+        await viewer.drawn(pilot)
+        await viewer.press(pilot, "r", "enter")
+        await viewer.app.workers.wait_for_complete()
+        await pilot.pause()
+
+    assert "error[WF702]: [completed] steps were changed" in viewer.told()
+
+
+async def test_a_step_that_runs_is_not_run_again() -> None:
+    viewer = Viewer(running(), NotedControl(), begin=NotedBegin(NotBegun(1, "")))
+    async with viewer.app.run_test(size=(100, 30)) as pilot:
+        await viewer.drawn(pilot)
+        await viewer.press(pilot, "down", "r")
+        assert isinstance(viewer.app.screen, RunScreen)
+
+    assert "choose a step that has ended: a run is run again from there" in viewer.told()
 
 
 async def test_space_pauses_and_goes_on() -> None:
@@ -194,10 +276,10 @@ async def test_a_run_without_control_says_that_it_can_only_be_watched() -> None:
     viewer = Viewer(asking())
     async with viewer.app.run_test(size=(100, 30)) as pilot:
         await viewer.drawn(pilot)
-        for key in ("c", "space", "a"):
+        for key in ("c", "C", "space", "a", "r"):
             await viewer.press(pilot, key)
             assert isinstance(viewer.app.screen, RunScreen)
-        assert 3 == len(viewer.app._notifications)  # pyright: ignore[reportPrivateUsage]
+        assert 5 == len(viewer.told())
 
 
 async def test_time_goes_back_and_on_and_to_now() -> None:

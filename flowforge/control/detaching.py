@@ -1,0 +1,63 @@
+"""Processes of runs that go on by themselves: begun here, and left when they have begun."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_NAMED = re.compile(r"^run (\S+)$", re.MULTILINE)
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """A run that has begun. log: the file of what its process says."""
+
+    run_id: str
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotBegun:
+    """A process that ended before its run began; said: what it said."""
+
+    code: int
+    said: str
+
+
+def begin_detached(journal: Path, arguments: Sequence[str]) -> Detached | NotBegun:
+    """Start `flowforge` with these arguments in a session of its own.
+
+    Returns when the run has begun, which takes as long as its model takes to load, or has failed
+    to. What the process says goes to a file beside the journal.
+    """
+    folder = journal.with_name(f"{journal.name}.locks")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix="run-", suffix=".log", dir=folder)
+    with os.fdopen(descriptor, "r+", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flowforge", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        while True:
+            has_ended = process.poll() is not None
+            log.seek(0)
+            text = log.read()
+            if (found := _NAMED.search(text)) is not None:
+                return Detached(found[1], name)
+            if has_ended:
+                return NotBegun(process.returncode, text)
+            time.sleep(_LOOK_S)
