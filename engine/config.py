@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 from flowforge.engine.arguments import require, require_integer
 from flowforge.errors import EngineError
+
+SharedAttention: TypeAlias = Literal["auto", "off", "on"]
 
 # More only cost: torch starts them all, and the system's limit ends the process.
 _MOST_THREADS = 1024
@@ -23,6 +26,8 @@ class EngineConfig:
     OMP_NUM_THREADS or else the cores this process may use.
     context_len: tokens of one sequence to load the model for; None for what it knows as it is. More
     turns on the long form of its rope scaling, for texts of any length.
+    shared_attention: whether KV rows that several sequences of a step have in common are read once
+    for all of them. auto: where that is quicker. It changes the order of sums and so last bits.
     is_debug: free pages are filled with NaN and every KV row is tagged with the text that it stands
     for, so that a wrong read fails (IN203) and cannot pass for a right one. Slow.
     """
@@ -34,6 +39,7 @@ class EngineConfig:
     max_running: int = 64
     num_threads: int | None = None
     context_len: int | None = None
+    shared_attention: SharedAttention = "auto"
     is_debug: bool = False
 
     def __post_init__(self) -> None:
@@ -42,6 +48,9 @@ class EngineConfig:
         for name in ("kv_bytes", "num_pages", "num_threads", "context_len"):
             if getattr(self, name) is not None:
                 self._require_positive(name, getattr(self, name))
+        choices = get_args(SharedAttention)
+        is_met = self.shared_attention in choices
+        require(is_met, "shared_attention", f"one of {choices}", self.shared_attention, "EN230")
         if self.kv_bytes is not None and self.num_pages is not None:
             raise EngineError(
                 "EN230", "kv_bytes and num_pages are both set", help="set one of them"

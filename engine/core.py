@@ -271,7 +271,7 @@ class EngineCore:
             masks=self._masks.statistics(),
             requests=meter.requests(),
             prefix_cache=meter.prefix_cache(),
-            reads=meter.reads(),
+            reads=meter.reads(self._runner.num_rows_read),
             latencies=meter.latencies(),
             steps=meter.steps(),
             memory=self._memory,

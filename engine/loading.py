@@ -126,7 +126,7 @@ def _make_core(
     audit = KvAudit(num_pages, config.page_size, store.poison) if config.is_debug else None
     kv = KvCache(num_pages, config.page_size, audit.note_freed if audit is not None else None)
     return EngineCore(
-        ModelRunner(decoder, store, audit, kv.is_free),
+        ModelRunner(decoder, store, audit, kv.is_free, config.shared_attention),
         kv,
         SchedulerLimits(config.max_step_tokens, config.max_running),
         ModelLimits(

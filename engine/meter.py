@@ -140,9 +140,9 @@ class Meter:
         """A snapshot."""
         return PrefixCacheStatistics(self._queried_tokens, self._hit_tokens)
 
-    def reads(self) -> ReadStatistics:
-        """A snapshot."""
-        return ReadStatistics(self._logical_rows, self._distinct_rows)
+    def reads(self, num_rows_read: int) -> ReadStatistics:
+        """A snapshot; what was read is the runner's knowledge."""
+        return ReadStatistics(self._logical_rows, self._distinct_rows, num_rows_read)
 
     def latencies(self) -> LatencyStatistics:
         """A snapshot."""

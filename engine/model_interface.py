@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 class StepRunner(Protocol):
     """Carries out the core's plans; `ModelRunner` does it on a decoder."""
 
+    @property
+    def num_rows_read(self) -> int:
+        """KV rows that were read in one layer since the start; see `ReadStatistics`."""
+        ...
+
     def execute(self, plan: StepPlan) -> list[ChunkLogits]:
         """Carry out a plan; see `ModelRunner.execute`."""
         ...

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from flowforge.engine.attention.paged import PagedAttention, Span
+from flowforge.engine.attention.paged import PagedAttention
+from flowforge.engine.attention.reads import Segment, Span, split_policy
 from flowforge.engine.model_interface import ChunkLogits
 from flowforge.engine.sampling import logprobs_of
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from flowforge.engine.attention.reads import Ranges
+    from flowforge.engine.config import SharedAttention
     from flowforge.engine.kv.audit import KvAudit
     from flowforge.engine.kv.path import KvPath
     from flowforge.engine.kv.pool import PageId
@@ -33,6 +36,7 @@ class ModelRunner:
     """Owns the step's tensors; the decoder and the KV store are borrowed.
 
     audit: checks every row that is read, for debugging; is_free: of the cache that it watches.
+    shared_attention: as in `EngineConfig`.
     """
 
     def __init__(
@@ -41,12 +45,20 @@ class ModelRunner:
         store: KvStore,
         audit: KvAudit | None = None,
         is_free: Callable[[PageId], bool] = lambda _: False,
+        shared_attention: SharedAttention = "auto",
     ) -> None:
         self._decoder = decoder
         self._store = store
         self._audit = audit
         self._is_free = is_free
         self._device = store.rows.device
+        self._policy = split_policy(shared_attention, store.row_bytes)
+        self._num_rows_read = 0
+
+    @property
+    def num_rows_read(self) -> int:
+        """KV rows that attention has read in one layer without a window."""
+        return self._num_rows_read
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> list[ChunkLogits]:
@@ -70,7 +82,14 @@ class ModelRunner:
             slots += _slots(spans[-1], chunk)
             if self._audit is not None:
                 _check_rows(self._audit, spans[-1], chunk)
-        attention = PagedAttention(self._store.rows, self._tensor(slots), tuple(spans))
+        attention = PagedAttention(
+            self._store.rows,
+            self._tensor(slots),
+            tuple(spans),
+            _segments(plan, self._store.page_size),
+            self._policy,
+        )
+        self._num_rows_read += attention.num_rows_read
         hidden = self._decoder.forward(self._tensor(token_ids), self._tensor(positions), attention)
         last = self._last_logits(plan, spans, hidden)
         return [
@@ -120,7 +139,14 @@ def _span(chunk: Chunk, query_start: int, page_size: int) -> Span:
     return Span(query_start, chunk.stop - chunk.start, _ranges(path, chunk.stop, page_size))
 
 
-def _ranges(path: KvPath, num_tokens: int, page_size: int) -> tuple[tuple[int, int], ...]:
+def _segments(plan: StepPlan, page_size: int) -> tuple[Segment, ...]:
+    return tuple(
+        Segment(run.first_page * page_size, run.stop_page * page_size, run.readers)
+        for run in plan.shared
+    )
+
+
+def _ranges(path: KvPath, num_tokens: int, page_size: int) -> Ranges:
     """(first slot, number of slots) runs that hold the path's first `num_tokens` rows."""
     ranges: list[tuple[int, int]] = []
     left = num_tokens

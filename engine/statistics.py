@@ -100,11 +100,13 @@ class ReadStatistics:
     """KV rows (tokens, in one layer) that steps attended to.
 
     logical_rows: each branch of a step counts its whole context. distinct_rows: a row that several
-    branches of a step share counts once; no attention can read fewer. Windows are not counted.
+    branches of a step share counts once; no attention can read fewer. read_rows: as often as they
+    were read, from the pages or from the step's own tokens. Windows are not counted.
     """
 
     logical_rows: int = 0
     distinct_rows: int = 0
+    read_rows: int = 0
 
     @property
     def shared_rows(self) -> int:
@@ -115,6 +117,11 @@ class ReadStatistics:
     def ratio(self) -> float:
         """Logical over distinct: the most that reading shared pages once can gain."""
         return self.logical_rows / self.distinct_rows if self.distinct_rows else 1.0
+
+    @property
+    def amplification(self) -> float:
+        """Read over distinct: 1 when every row is read once a step."""
+        return self.read_rows / self.distinct_rows if self.distinct_rows else 1.0
 
 
 @dataclass(frozen=True, slots=True)

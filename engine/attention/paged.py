@@ -1,62 +1,78 @@
 """Paged attention in plain torch: the CPU path, and what kernels are compared with.
 
-A sequence's context is a short list of row ranges (extents of adjacent pages). One range is read as
-a view; several are gathered once per layer. A layer with a window reads the rows of the window
-only. The query heads that share a KV head are folded into the query length, so grouped-query
-attention needs no repeated K and V.
+A sequence's context is a short list of row ranges (extents of adjacent pages). A range is read as a
+view; ranges that are short and scattered are copied together, once for all that read them. The
+query heads that share a KV head are folded into the query length, so grouped-query attention needs
+no repeated K and V, and the queries of a segment's readers are stacked in the same way.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+
+from flowforge.engine.attention.partial import causal_attention, merge, partial_attention
+from flowforge.engine.attention.reads import NEVER_SPLIT, num_rows_read, plan_reads
 
 if TYPE_CHECKING:
     from flowforge.engine.attention.interface import LayerAttention
+    from flowforge.engine.attention.partial import Partial
+    from flowforge.engine.attention.reads import (
+        MoreRead,
+        OwnRead,
+        Ranges,
+        ReadPlan,
+        Segment,
+        Span,
+        SplitPolicy,
+    )
+
+_Rows: TypeAlias = slice | torch.Tensor  # of folded queries
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """One sequence's part of a step: its query rows and the KV rows it may read.
+class _Reads:
+    """A plan for layers of one window, with what torch needs of it.
 
-    query_start, query_len: rows of the step's q, k, v. ranges: (first slot, number of slots), in
-    token order, that cover all context including this step's own tokens.
+    own: each with the token rows of its span and its mask. more: each with its folded queries.
     """
 
-    query_start: int
-    query_len: int
-    ranges: tuple[tuple[int, int], ...]
-
-    @property
-    def context_len(self) -> int:
-        """Tokens this span's last query attends to."""
-        return sum(length for _, length in self.ranges)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reach:
-    """What a span reads in layers of one window; mask: [query_len, rows read], None if all."""
-
-    span: Span
-    ranges: tuple[tuple[int, int], ...]
-    mask: torch.Tensor | None
+    own: tuple[tuple[OwnRead, slice, torch.Tensor | None], ...]
+    more: tuple[tuple[MoreRead, _Rows], ...]
 
 
 class PagedAttention:
     """One step's attention over the KV tensors; satisfies `AttentionStep`.
 
     rows: [num_layers, 2, num_kv_heads, num_slots, head_dim], written in place.
-    slots: int64 [num_tokens], the row of each token of the step.
+    slots: int64 [num_tokens], the row of each token of the step. spans: of adjacent queries, in
+    order. segments: what spans have in common; whether it is read once, policy decides.
     """
 
-    def __init__(self, rows: torch.Tensor, slots: torch.Tensor, spans: tuple[Span, ...]) -> None:
+    def __init__(
+        self,
+        rows: torch.Tensor,
+        slots: torch.Tensor,
+        spans: tuple[Span, ...],
+        segments: tuple[Segment, ...] = (),
+        policy: SplitPolicy = NEVER_SPLIT,
+    ) -> None:
         self._rows = rows
         self._slots = slots
         self._spans = spans
-        self._reaches: dict[int | None, list[_Reach]] = {}  # by window
+        self._segments = segments
+        self._policy = policy
+        self._longest = max(span.context_len for span in spans)
+        self._reads: dict[int | None, _Reads] = {}  # by window
+
+    @property
+    def num_rows_read(self) -> int:
+        """KV rows that are read in one layer without a window."""
+        plan = plan_reads(self._spans, self._segments, self._policy)
+        return num_rows_read(plan, self._spans)
 
     def attend(
         self,
@@ -70,97 +86,112 @@ class PagedAttention:
         keys, values = self._rows[layer_idx, 0], self._rows[layer_idx, 1]
         keys.index_copy_(1, self._slots, k.transpose(0, 1))
         values.index_copy_(1, self._slots, v.transpose(0, 1))
-        reaches = self._reaches_within(layer.window)
-        if len(reaches) == 1:
-            return _attend_span(q, keys, values, reaches[0], layer)
-        parts = [
-            _attend_span(
-                q[reach.span.query_start : reach.span.query_start + reach.span.query_len],
-                keys,
-                values,
-                reach,
-                layer,
-            )
-            for reach in reaches
+        num_tokens, num_heads, head_dim = q.shape
+        num_kv_heads = k.shape[1]
+        # [num_tokens, num_heads, d] -> [num_kv_heads, 1, num_tokens · group, d]
+        folded = q.view(num_tokens, num_kv_heads, -1, head_dim).transpose(0, 1)
+        folded = folded.reshape(num_kv_heads, 1, -1, head_dim)
+        call = _LayerCall(folded, keys.unsqueeze(1), values.unsqueeze(1), k, v, layer)
+        out = call.run(self._reads_within(layer.window, num_heads // num_kv_heads))
+        out = out.view(num_kv_heads, num_tokens, -1, head_dim).transpose(0, 1)
+        return out.reshape(num_tokens, num_heads, head_dim).to(q.dtype)
+
+    def _reads_within(self, window: int | None, group: int) -> _Reads:
+        if window is not None and window >= self._longest:
+            window = None
+        reads = self._reads.get(window)
+        if reads is None:
+            plan = plan_reads(self._spans, self._segments, self._policy, window)
+            reads = self._reads[window] = self._prepared(plan, window, group)
+        return reads
+
+    def _prepared(self, plan: ReadPlan, window: int | None, group: int) -> _Reads:
+        own = tuple(
+            (read, slice(span.query_start, span.query_start + span.query_len), mask)
+            for read, span in zip(plan.own, self._spans, strict=True)
+            for mask in [self._mask(span, window, group) if read.kind == "masked" else None]
+        )
+        more = tuple((read, self._folded_rows(read.readers, group)) for read in plan.more)
+        return _Reads(own, more)
+
+    def _folded_rows(self, readers: tuple[int, ...], group: int) -> _Rows:
+        spans = [self._spans[reader] for reader in readers]
+        bounds = [
+            (span.query_start * group, (span.query_start + span.query_len) * group)
+            for span in spans
         ]
-        return torch.cat(parts)
+        if all(stop == start for (_, stop), (start, _) in pairwise(bounds)):
+            return slice(bounds[0][0], bounds[-1][1])
+        return torch.cat([torch.arange(*bound, device=self._rows.device) for bound in bounds])
 
-    def _reaches_within(self, window: int | None) -> list[_Reach]:
-        reaches = self._reaches.get(window)
-        if reaches is None:
-            device = self._rows.device
-            reaches = [_reach(span, window, device) for span in self._spans]
-            self._reaches[window] = reaches
-        return reaches
-
-
-def _attend_span(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    reach: _Reach,
-    layer: LayerAttention,
-) -> torch.Tensor:
-    query_len, num_heads, head_dim = q.shape
-    num_kv_heads = keys.shape[0]
-    group = num_heads // num_kv_heads
-    # [query_len, num_heads, d] -> [num_kv_heads, group * query_len, d]
-    folded = q.view(query_len, num_kv_heads, group, head_dim).permute(1, 2, 0, 3)
-    folded = folded.reshape(1, num_kv_heads, group * query_len, head_dim)
-    k = _gather(keys, reach.ranges).unsqueeze(0)  # [1, num_kv_heads, rows read, d]
-    v = _gather(values, reach.ranges).unsqueeze(0)
-    mask = None if reach.mask is None else reach.mask.repeat(group, 1)
-    if layer.softcap is None:
-        out = scaled_dot_product_attention(folded, k, v, attn_mask=mask, scale=layer.scale)
-    else:
-        out = _capped_attention(folded, k, v, mask, layer.scale, layer.softcap)
-    out = out.view(num_kv_heads, group, query_len, head_dim).permute(2, 0, 1, 3)
-    return out.reshape(query_len, num_heads, head_dim)
+    def _mask(self, span: Span, window: int | None, group: int) -> torch.Tensor:
+        """What is added to the scores of a span's folded queries: 0 for rows seen, else -inf."""
+        assert window is not None, "without a window nothing is masked"
+        first_query = span.context_len - span.query_len
+        first_row = max(0, first_query - window + 1)
+        rows = torch.arange(first_row, span.context_len, device=self._rows.device)
+        distance = rows[first_query - first_row :, None] - rows
+        is_hidden = (distance < 0) | (distance >= window)
+        mask = torch.zeros_like(is_hidden, dtype=self._rows.dtype)
+        mask.masked_fill_(is_hidden, float("-inf"))
+        return mask.repeat_interleave(group, dim=0)
 
 
-def _capped_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: torch.Tensor | None,
-    scale: float,
-    softcap: float,
-) -> torch.Tensor:
-    """What scaled_dot_product_attention cannot do: cap the scores before the mask (Gemma 2)."""
-    scores = softcap * torch.tanh((q @ k.transpose(-2, -1)).float() * (scale / softcap))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    return scores.softmax(dim=-1).to(v.dtype) @ v
+@dataclass(frozen=True, slots=True)
+class _LayerCall:
+    """One layer of one step.
+
+    q: folded, [num_kv_heads, 1, num_tokens · group, head_dim]. keys, values: [num_kv_heads, 1,
+    num_slots, head_dim]. k, v: the step's own, [num_tokens, num_kv_heads, head_dim].
+    """
+
+    q: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    layer: LayerAttention
+
+    def run(self, reads: _Reads) -> torch.Tensor:
+        """Attention of all queries, folded as q is; float32 where parts were merged."""
+        parts = [self._own(*own) for own in reads.own]
+        if not reads.more:
+            return parts[0][0] if len(parts) == 1 else torch.cat([out for out, _ in parts], dim=2)
+        out = torch.cat([out for out, _ in parts], dim=2).float()
+        lse = torch.cat([lse for _, lse in parts], dim=2)
+        for read, rows in reads.more:
+            part = self._over(read.ranges, self.q[:, :, rows])
+            merged, merged_lse = merge((out[:, :, rows], lse[:, :, rows]), part)
+            out[:, :, rows] = merged
+            lse[:, :, rows] = merged_lse
+        return out
+
+    def _own(self, read: OwnRead, tokens: slice, mask: torch.Tensor | None) -> Partial:
+        group = self.q.shape[2] // self.k.shape[0]
+        queries = self.q[:, :, tokens.start * group : tokens.stop * group]
+        if read.kind != "causal":
+            return self._over(read.ranges, queries, mask)
+        num_kv_heads, _, _, head_dim = queries.shape
+        num_tokens = tokens.stop - tokens.start
+        # [num_kv_heads, group, num_tokens, d]: the heads of a group as heads of one batch entry
+        by_head = queries.view(num_kv_heads, num_tokens, group, head_dim).transpose(1, 2)
+        k, v = (
+            rows[tokens].transpose(0, 1).unsqueeze(1).expand(-1, group, -1, -1)
+            for rows in (self.k, self.v)
+        )
+        out, lse = causal_attention(by_head, k, v, self.layer)
+        out = out.transpose(1, 2).reshape(num_kv_heads, 1, -1, head_dim)
+        return out, lse.transpose(1, 2).reshape(num_kv_heads, 1, -1)
+
+    def _over(
+        self, ranges: Ranges, queries: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> Partial:
+        k, v = _rows_of(self.keys, ranges), _rows_of(self.values, ranges)
+        return partial_attention(queries, k, v, self.layer, mask)
 
 
-def _gather(rows: torch.Tensor, ranges: tuple[tuple[int, int], ...]) -> torch.Tensor:
+def _rows_of(rows: torch.Tensor, ranges: Ranges) -> torch.Tensor:
     if len(ranges) == 1:
         start, length = ranges[0]
-        return rows[:, start : start + length]
-    return torch.cat([rows[:, start : start + length] for start, length in ranges], dim=1)
-
-
-def _reach(span: Span, window: int | None, device: torch.device) -> _Reach:
-    first_query = span.context_len - span.query_len
-    first_row = 0 if window is None else max(0, first_query - window + 1)
-    ranges = _without_first(span.ranges, first_row)
-    if span.query_len == 1:
-        return _Reach(span, ranges, None)  # a single query sees all that is read
-    rows = torch.arange(first_row, span.context_len, device=device)
-    distance = rows[first_query - first_row :, None] - rows
-    is_seen = distance >= 0
-    if window is not None:
-        is_seen &= distance < window
-    return _Reach(span, ranges, is_seen)
-
-
-def _without_first(
-    ranges: tuple[tuple[int, int], ...], num_rows: int
-) -> tuple[tuple[int, int], ...]:
-    kept: list[tuple[int, int]] = []
-    for start, length in ranges:
-        cut = min(num_rows, length)
-        num_rows -= cut
-        if cut < length:
-            kept.append((start + cut, length - cut))
-    return tuple(kept)
+        return rows.narrow(2, start, length)
+    return torch.cat([rows.narrow(2, start, length) for start, length in ranges], dim=2)

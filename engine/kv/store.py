@@ -36,6 +36,12 @@ class KvStore:
         shape = (num_layers, 2, num_kv_heads, num_pages * page_size, head_dim)
         self.rows = torch.empty(shape, dtype=dtype, device=device)
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one token's K and V in one layer."""
+        _, _, num_kv_heads, _, head_dim = self.rows.shape
+        return 2 * num_kv_heads * head_dim * self.rows.dtype.itemsize
+
     def copy_rows(self, copies: Iterable[RowCopy]) -> None:
         """Carry out copies in the order given."""
         for copy in copies:

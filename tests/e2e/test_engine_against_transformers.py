@@ -9,7 +9,8 @@ import pytest
 import torch
 from cached_divergence import divergences
 
-from flowforge.engine.attention.paged import PagedAttention, Span
+from flowforge.engine.attention.paged import PagedAttention
+from flowforge.engine.attention.reads import Span
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.loading import engine_for
 from flowforge.engine.models.weights import load_decoder

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flowforge.engine.attention.paged import PagedAttention, Span
+from flowforge.engine.attention.paged import PagedAttention
+from flowforge.engine.attention.reads import Span
 from flowforge.engine.attention.reference import DenseAttention
 
 if TYPE_CHECKING:

@@ -58,6 +58,11 @@ class HistoryRunner:
         self.plans: list[StepPlan] = []
         self.error: Exception | None = None
 
+    @property
+    def num_rows_read(self) -> int:
+        """It reads every row of every sequence."""
+        return sum(chunk.stop for plan in self.plans for chunk in plan.chunks)
+
     def execute(self, plan: StepPlan) -> list[ChunkLogits]:
         """See `StepRunner.execute`."""
         self.plans.append(plan)

@@ -13,6 +13,7 @@ from flowforge.engine.runner import ModelRunner
 from flowforge.engine.scheduler import SchedulerLimits
 
 if TYPE_CHECKING:
+    from flowforge.engine.config import SharedAttention
     from flowforge.engine.models.decoder import Decoder
 
 
@@ -23,6 +24,7 @@ def model_core(
     page_size: int = 4,
     max_step_tokens: int = 64,
     max_running: int = 8,
+    shared_attention: SharedAttention = "on",
 ) -> tuple[EngineCore, KvCache]:
     """In debug mode: free pages hold NaN, and every read is checked. Nothing ends a text."""
     config = decoder.config
@@ -38,7 +40,7 @@ def model_core(
     audit = KvAudit(num_pages, page_size, store.poison)
     kv = KvCache(num_pages, page_size, audit.note_freed)
     core = EngineCore(
-        ModelRunner(decoder, store, audit, kv.is_free),
+        ModelRunner(decoder, store, audit, kv.is_free, shared_attention),
         kv,
         SchedulerLimits(max_step_tokens, max_running),
         ModelLimits(config.vocab_size, config.max_context_len, frozenset()),

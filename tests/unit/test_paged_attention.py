@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from flowforge.engine.attention.interface import LayerAttention
-from flowforge.engine.attention.paged import PagedAttention, Span
+from flowforge.engine.attention.paged import PagedAttention
+from flowforge.engine.attention.reads import Span
 from flowforge.engine.attention.reference import dense_attention
 
 # float32 sums in another order, over rows of 8.
