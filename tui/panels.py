@@ -118,7 +118,6 @@ def _step_note(view: RunView, step: StepPicture) -> str:
 
 def log_lines(view: RunView, num: int) -> list[Line]:
     """The last events, the newest below; the key of a line is the path that it is about."""
-    newest = [*view.log][-num:]
     return [
         Line(
             (
@@ -127,7 +126,7 @@ def log_lines(view: RunView, num: int) -> list[Line]:
             ),
             line.path or "",
         )
-        for line in newest
+        for line in view.log(num)
     ]
 
 

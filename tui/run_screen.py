@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widgets import Static
 
+from flowforge.collector import resting_collector
 from flowforge.errors import FlowForgeError
 from flowforge.tui.acting import Acting
 from flowforge.tui.key_line import KeyLine
@@ -23,6 +25,7 @@ from flowforge.view.timeline import Timeline
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.widget import Widget
 
     from flowforge.runtime.picture import StepStatus
     from flowforge.tui.opened_run import OpenedRun
@@ -47,6 +50,9 @@ _FILTERS: tuple[tuple[StepStatus, ...], ...] = ((), ("failed",), ("running", "as
 
 class RunScreen(Looking, Acting, Screen[None]):
     """Shows one run. Drawing happens in `_frame` alone, some times a second."""
+
+    # As Textual has it, the whole screen is drawn again when another panel gets the keys.
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "help", "Help", id="run.help"),
@@ -147,6 +153,11 @@ class RunScreen(Looking, Acting, Screen[None]):
     # -- frames ------------------------------------------------------------------------------------
 
     def _frame(self) -> None:
+        # What a run tells stays: the collector would walk it again and again, and keys wait.
+        with resting_collector():
+            self._take_and_draw()
+
+    def _take_and_draw(self) -> None:
         is_behind = self._take()
         now = time.monotonic()
         if not self.is_current or (is_behind and now - self._drawn_at_s < _BEHIND_DRAW_S):

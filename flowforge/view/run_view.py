@@ -64,7 +64,7 @@ class RunView:
         self.picture = RunPicture()
         self.texts: dict[str, StreamText] = {}
         self.calls: dict[str, ToolUse] = {}
-        self.log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
+        self._logged: deque[Event] = deque(maxlen=MAX_LOG_LINES)
         self.tokens = CountSeries()
         self.ttft_s = Samples()
         self.tpot_s = Samples()
@@ -93,7 +93,7 @@ class RunView:
             return
         self._changed_steps += 1
         self.picture.take(event)
-        self._note(event)
+        self._logged.append(event)
         match fact:
             case ToolCalled(path):
                 self.calls[path] = ToolUse(fact, event.time_s)
@@ -145,14 +145,20 @@ class RunView:
         if usage.generated_tokens > 1 and usage.total_s > usage.ttft_s:
             self.tpot_s.add((usage.total_s - usage.ttft_s) / (usage.generated_tokens - 1))
 
-    def _note(self, event: Event) -> None:
-        line = event_line(event.fact)
-        if line is not None:
-            path: str | None = getattr(event.fact, "path", None)
-            weight = weight_of(event.fact)
-            self.log.append(LogLine(event.seq, event.time_s, path, weight, line))
-
     # -- what is known --------------------------------------------------------------------------
+
+    def log(self, num: int = MAX_LOG_LINES) -> list[LogLine]:
+        """At most `num` lines about the last events, the newest last; made when asked for."""
+        lines: list[LogLine] = []
+        for event in reversed(self._logged):
+            if len(lines) == num:
+                break
+            text = event_line(event.fact)
+            if text is not None:
+                path: str | None = getattr(event.fact, "path", None)
+                weight = weight_of(event.fact)
+                lines.append(LogLine(event.seq, event.time_s, path, weight, text))
+        return lines[::-1]
 
     @property
     def steps_revision(self) -> int:

@@ -81,7 +81,7 @@ def shown(view: RunView) -> object:
     steps = view.picture.steps
     return (
         view.picture,
-        [*view.log],
+        view.log(),
         view.calls,
         view.num_tokens,
         view.ttft_s.last(99),
