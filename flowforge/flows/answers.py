@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from flowforge.errors import WorkflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pydantic_core import core_schema
 
@@ -91,10 +91,21 @@ def free_text(path: str, done: GenerationDone) -> str:
     return done.text
 
 
-def whole_text(path: str, done: GenerationDone) -> str:
-    """The text that the answer is. Raises WorkflowError WF501 when it was cut off."""
-    require_not_cut_off(path, done)
-    return done.text
+def text_of_regex(regex: str) -> Callable[[str, GenerationDone], str]:
+    """Reads the text that the answer is; raises WorkflowError WF501 when it was cut off, WF513."""
+
+    def read(path: str, done: GenerationDone) -> str:
+        from flowforge.grammars import matches_regex
+
+        require_not_cut_off(path, done)
+        if not matches_regex(regex, done.text):
+            raise WorkflowError(
+                "WF513",
+                f"step {path!r} answered {done.text[:60]!r}, which its regex does not match",
+            )
+        return done.text
+
+    return read
 
 
 def require_not_cut_off(path: str, done: GenerationDone) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from flowforge.errors import WorkflowError
-from flowforge.flows.answers import answer_type, choice_of, free_text, whole_text
+from flowforge.flows.answers import answer_type, choice_of, free_text, text_of_regex
 from flowforge.flows.branches import BranchTask, BranchTasks, TaskBoard, run_each
 from flowforge.flows.choices import require_exact_options
 from flowforge.flows.cursor import Form
@@ -17,6 +18,7 @@ from flowforge.flows.rounds import require_count
 from flowforge.flows.scopes import branch_path, branch_scope
 from flowforge.flows.streams import TextStream, ValueStream
 from flowforge.flows.tool_turns import tool_turns
+from flowforge.flows.turn_options import split_options
 from flowforge.flows.votes import vote
 
 if TYPE_CHECKING:
@@ -39,19 +41,28 @@ if TYPE_CHECKING:
     from flowforge.flows.answers import AnswerType
     from flowforge.flows.branches import ForkJoin
     from flowforge.flows.choices import Scoring
-    from flowforge.flows.cursor import Cursor
+    from flowforge.flows.cursor import Cursor, Turn
     from flowforge.flows.grammar_answers import ParsedText
     from flowforge.flows.retries import NextTry, Retry
     from flowforge.flows.sampling import SamplingOptions
     from flowforge.flows.scopes import Scope
-    from flowforge.flows.servers import McpTools
-    from flowforge.flows.tool_turns import AnyTool, ToolChoiceWord, ToolTurns
+    from flowforge.flows.tool_turns import ToolTurns
+    from flowforge.flows.turn_options import TurnOptions
     from flowforge.flows.votes import StopWhen
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT")
 TextT = TypeVar("TextT", bound=str)
 P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a turn is asked for; turns: None where it may call nothing."""
+
+    sampling: SamplingOptions
+    form: Form
+    turns: ToolTurns | None
 
 
 class Chat:
@@ -82,23 +93,7 @@ class Chat:
         regex: str | None = None,
         retry: Retry | int = 1,
         name: str = "gen",
-        **sampling: Unpack[SamplingOptions],
-    ) -> str: ...
-
-    @overload
-    async def gen(
-        self,
-        /,
-        *,
-        tools: Sequence[AnyTool | McpTools],
-        choice: ToolChoiceWord | AnyTool = "auto",
-        rounds: int = 8,
-        parallel: bool | int = True,
-        on_rounds: Literal["answer", "fail"] = "answer",
-        on_tool_error: Literal["tell", "fail"] = "tell",
-        retry: Retry | int = 1,
-        name: str = "gen",
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> str: ...
 
     @overload
@@ -110,7 +105,7 @@ class Chat:
         items: int | None = None,
         retry: Retry | int = 1,
         name: str = "gen",
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> T: ...
 
     async def gen(
@@ -120,46 +115,26 @@ class Chat:
         *,
         items: int | None = None,
         regex: str | None = None,
-        tools: Sequence[AnyTool | McpTools] = (),
-        choice: ToolChoiceWord | AnyTool = "auto",
-        rounds: int = 8,
-        parallel: bool | int = True,
-        on_rounds: Literal["answer", "fail"] = "answer",
-        on_tool_error: Literal["tell", "fail"] = "tell",
         retry: Retry | int = 1,
         name: str = "gen",
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> T | str:
         """Let the model write the next turn: text, or a value of a type.
 
         kind: a class, `list[…]`, a pydantic model or a TypeAdapter; the model can write nothing but
         JSON of its schema. `str` is text, like no kind at all. items: exact length of a list.
         regex: the whole text matches it. retry: tries in all, or a Retry; each try answers the same
-        prompt anew. name: of the step, for its path.
-        tools: functions made by `tool`, and servers by `mcp`, that the model may call before it
-        answers in free text, in up to `rounds` turns. choice: whether it must call in the first of
-        them, or which. parallel: whether, or how many, calls one turn may hold. on_rounds: what
-        follows the last round, on_tool_error: what a failed call; as in a workflow's `gen`.
-        Raises WorkflowError WF501 for an answer that must be whole and was cut off, WF603, WF608,
-        ChatBusy.
+        prompt anew. name: of the step, for its path. options: see SamplingOptions and ToolOptions;
+        with tools each turn of the model is calls or the answer.
+        Raises WorkflowError WF501 for an answer that must be whole and was cut off, WF513, WF603,
+        WF608, WF610, WF616, ChatBusy.
         """
-        if tools:
-            turns = await tool_turns(
-                self._cursor.session,
-                tools,
-                choice=choice,
-                rounds=rounds,
-                parallel=parallel,
-                on_rounds=on_rounds,
-                on_tool_error=on_tool_error,
-            )
-            return await self._call(name, retry, sampling, turns)
         if kind is None or kind is str:
-            read = free_text if regex is None else whole_text
-            return await self._write(name, retry, sampling, Form(regex=regex), read)
+            read = free_text if regex is None else text_of_regex(regex)
+            return await self._write(name, retry, options, Form(regex=regex), read)
         answer = answer_type(kind, items)
         form = Form(schema=answer.schema)
-        return await self._write(name, retry, sampling, form, answer.value_of)
+        return await self._write(name, retry, options, form, answer.value_of)
 
     @overload
     async def parse(
@@ -173,7 +148,7 @@ class Chat:
         transformer: None = None,
         retry: Retry | int = 1,
         name: str = "parse",
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> ParsedText: ...
 
     @overload
@@ -188,7 +163,7 @@ class Chat:
         transformer: Transformer[Any, T],
         retry: Retry | int = 1,
         name: str = "parse",
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> T: ...
 
     async def parse(
@@ -202,26 +177,26 @@ class Chat:
         transformer: Transformer[Any, T] | None = None,
         retry: Retry | int = 1,
         name: str = "parse",
-        **sampling: Unpack[SamplingOptions],
+        **options: Unpack[TurnOptions],
     ) -> ParsedText | T:
         """Let the model write a text of a Lark grammar; gives it with its tree.
 
         grammar: a .lark file, a shipped one such as 'flowforge/json', or the grammar itself. start,
         parser, approximate: as in a workflow's `grammar`. transformer: lark's, whose result is
         given in place of the tree. retry: as for `gen`; a text that lark refuses is such a try.
+        options: as for `gen`.
         Raises WorkflowError WF430 to WF434, WF501, ChatBusy.
         """
         spec = grammar_spec(grammar, start, parser, approximate)
-        cursor = self._cursor
+        asked = await self._asked(options, Form(grammar=spec))
 
         async def attempt(path: str, following: NextTry | None) -> ParsedText | T:
-            form = Form(grammar=spec)
-            async with cursor.attempt(path, sampling, form, following) as turn:
-                answer = await parsed_answer(path, await turn.write(), spec)
+            async with self._attempt(path, asked, following) as (turn, done):
+                answer = await parsed_answer(path, done, spec)
                 turn.value = answer.text
                 return transformed(answer, transformer)
 
-        return await cursor.tried(name, retry, attempt)
+        return await self._cursor.tried(name, retry, attempt)
 
     async def choose(
         self,
@@ -230,21 +205,22 @@ class Chat:
         scoring: Scoring = "masked",
         retry: Retry | int = 1,
         name: str = "choose",
-        **sampling: Unpack[SamplingOptions],
+        **settings: Unpack[TurnOptions],
     ) -> TextT:
         """Let the model choose one of some texts; it can write nothing else.
 
         scoring: "exact" weighs every text as a whole, as `score` does, and draws one by that; the
-        options of sampling are then temperature and seed. Raises WorkflowError WF607, WF610.
+        options of sampling are then temperature and seed. settings: the options of `gen`. Raises
+        WorkflowError WF607, WF610.
         """
         require_count("options", len(options))
         if scoring == "exact":
-            require_exact_options(sampling)
+            require_exact_options(settings)
             _require_distinct(options)
 
             async def attempt(path: str, following: NextTry | None) -> TextT:
                 texts = tuple(options)
-                chosen = await self._cursor.choose(path, texts, sampling, following)
+                chosen = await self._cursor.choose(path, texts, settings, following)
                 return options[texts.index(chosen)]
 
             return await self._cursor.tried(name, retry, attempt)
@@ -252,7 +228,7 @@ class Chat:
         def read(path: str, done: GenerationDone) -> TextT:
             return choice_of(path, done, options)
 
-        return await self._write(name, retry, sampling, Form(choice=tuple(options)), read)
+        return await self._write(name, retry, settings, Form(choice=tuple(options)), read)
 
     async def score(
         self, texts: Sequence[str], *, retry: Retry | int = 1, name: str = "score"
@@ -272,37 +248,39 @@ class Chat:
 
         return await cursor.tried(name, retry, attempt)
 
-    async def _call(
-        self, name: str, retry: Retry | int, sampling: SamplingOptions, turns: ToolTurns
-    ) -> str:
-        cursor = self._cursor
-        form = Form(offer=turns.first_offer)
-
-        async def attempt(path: str, following: NextTry | None) -> str:
-            async with cursor.attempt(path, sampling, form, following) as turn:
-                done = await turns.run(turn)
-                turn.value = done.text
-            return done.text
-
-        return await cursor.tried(name, retry, attempt)
-
     async def _write(
         self,
         name: str,
         retry: Retry | int,
-        sampling: SamplingOptions,
+        options: TurnOptions,
         form: Form,
         read: Callable[[str, GenerationDone], T],
     ) -> T:
-        cursor = self._cursor
+        asked = await self._asked(options, form)
 
         async def attempt(path: str, following: NextTry | None) -> T:
-            async with cursor.attempt(path, sampling, form, following) as turn:
-                value = read(path, await turn.write())
+            async with self._attempt(path, asked, following) as (turn, done):
+                value = read(path, done)
                 turn.value = value
             return value
 
-        return await cursor.tried(name, retry, attempt)
+        is_relaxed = options.get("on_unsupported") == "relax"
+        return await self._cursor.tried(name, retry, attempt, is_relaxed=is_relaxed)
+
+    async def _asked(self, options: TurnOptions, form: Form) -> _Asked:
+        sampling, about_tools = split_options(options)
+        turns = await tool_turns(self._cursor.session, about_tools, sampling)
+        offer = None if turns is None else turns.first_offer
+        return _Asked(sampling, replace(form, offer=offer), turns)
+
+    @asynccontextmanager
+    async def _attempt(
+        self, path: str, asked: _Asked, following: NextTry | None
+    ) -> AsyncGenerator[tuple[Turn, GenerationDone]]:
+        """A turn of the model and those in which it calls tools, with the end of the last one."""
+        turns = asked.turns
+        async with self._cursor.attempt(path, asked.sampling, asked.form, following) as turn:
+            yield turn, await (turn.write() if turns is None else turns.run(turn))
 
     @overload
     def stream(
@@ -427,7 +405,7 @@ class Chat:
         require_count("forks", n)
         cursor = self._cursor
         path = cursor.scope.path(name)
-        board = TaskBoard(cursor.session, join)
+        board = TaskBoard(cursor.session, join, path)
         with cursor.frozen(), cursor.session.step(path, "fork", cursor.last_path) as end:
             forks: list[Cursor] = []
             try:

@@ -19,9 +19,8 @@ from flowforge.backends.protocol import (
 )
 from flowforge.errors import InternalError, WorkflowError
 from flowforge.flows.failures import ChatBusy
-from flowforge.flows.retries import with_retries
-from flowforge.flows.sampling import sampling_of, thinking_of
-from flowforge.language.program import AnswerOptions
+from flowforge.flows.retries import spec_of_retry, with_retries
+from flowforge.flows.sampling import answer_options_of, sampling_of
 from flowforge.runtime.exact_choice import drawn_text
 from flowforge.runtime.seeds import derived_seed
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from flowforge.backends.protocol import Conversation, ToolOffer
     from flowforge.flows.retries import NextTry, Retry
-    from flowforge.flows.sampling import SamplingOptions
+    from flowforge.flows.sampling import FormKind, SamplingOptions
     from flowforge.flows.scopes import Scope
     from flowforge.flows.session import FlowSession
     from flowforge.language.program import GrammarSpec, JsonValue
@@ -40,13 +39,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What form a turn must have, or which tools it may call; at most one is not None."""
+    """What form a turn must have, at most one; offer: which tools it may call."""
 
     schema: Mapping[str, JsonValue] | None = None
     choice: tuple[str, ...] | None = None
     regex: str | None = None
-    offer: ToolOffer | None = None
     grammar: GrammarSpec | None = None
+    offer: ToolOffer | None = None
+
+    @property
+    def kind(self) -> FormKind:
+        """What options about forms go by."""
+        if self.schema is not None:
+            return "json"
+        others = (self.choice, self.regex, self.grammar)
+        return "other" if any(form is not None for form in others) else "free"
 
 
 FREE = Form()
@@ -164,11 +171,17 @@ class Cursor:
             self._writes = None
 
     async def tried(
-        self, name: str, retry: Retry | int, attempt: Callable[[str, NextTry | None], Awaitable[T]]
+        self,
+        name: str,
+        retry: Retry | int,
+        attempt: Callable[[str, NextTry | None], Awaitable[T]],
+        *,
+        is_relaxed: bool = False,
     ) -> T:
         """A step called `name`, tried as often as `retry` says; nobody else writes meanwhile."""
+        spec = spec_of_retry(retry, is_relaxed=is_relaxed)
         with self.writing(name):
-            return await with_retries(self.session, self.scope.path(name), retry, attempt)
+            return await with_retries(self.session, self.scope.path(name), spec, attempt)
 
     @asynccontextmanager
     async def turn(
@@ -266,7 +279,7 @@ class Cursor:
             regex=form.regex,
             offer=form.offer,
             grammar=form.grammar,
-            options=AnswerOptions(think=thinking_of(options)),
+            options=answer_options_of(options, form.kind),
             label=path,
         )
 

@@ -11,8 +11,9 @@ from flowforge.errors import FlowForgeError, WorkflowError
 from flowforge.flows.durations import seconds_of
 from flowforge.flows.rounds import require_count
 from flowforge.language import program
+from flowforge.language.relaxation import relaxed_retry
 from flowforge.runtime.events import StepCancelled
-from flowforge.runtime.retries import backoff_s, may_pass_later
+from flowforge.runtime.retries import backoff_s, is_worth_trying
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -63,29 +64,44 @@ class NextTry:
 
     path: str
     delay_s: float
+    retry: program.Retry
+
+    def is_for(self, error: FlowForgeError) -> bool:
+        """Whether it follows a try that failed so."""
+        return is_worth_trying(self.retry, error)
+
+
+def spec_of_retry(retry: Retry | int, *, is_relaxed: bool) -> program.Retry:
+    """What `retry` says: a number stands for that many attempts.
+
+    is_relaxed: whether an answer that breaks its schema is asked for again, as it is without a word
+    on retries.
+    """
+    if not is_relaxed:
+        return (Retry(retry) if isinstance(retry, int) else retry).spec()
+    return relaxed_retry(None if retry == 1 else spec_of_retry(retry, is_relaxed=False))
 
 
 async def with_retries(
     session: FlowSession,
     path: str,
-    retry: Retry | int,
+    spec: program.Retry,
     attempt: Callable[[str, NextTry | None], Awaitable[T]],
 ) -> T:
     """Try until one try succeeds, the last has failed, or a failure will not pass.
 
-    retry: a number stands for that many attempts. attempt: tells how its step ends, by the path
-    that it is given; a failure that has a next try is told as `StepRetried`.
+    attempt: tells how its step ends, by the path that it is given; a failure that has a next try is
+    told as `StepRetried`.
     """
-    spec = (Retry(retry) if isinstance(retry, int) else retry).spec()
     number, attempt_path = 1, path
     while number < spec.attempts:
         delay_s = backoff_s(spec, number, session.seed, attempt_path)
         number += 1
-        following = NextTry(f"{path}#{number}", delay_s)
+        following = NextTry(f"{path}#{number}", delay_s, spec)
         try:
             return await attempt(attempt_path, following)
         except FlowForgeError as error:
-            if not may_pass_later(error):
+            if not following.is_for(error):
                 raise
         attempt_path = following.path
         try:

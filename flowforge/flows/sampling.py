@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 from flowforge.backends.protocol import Sampling
 from flowforge.errors import WorkflowError
@@ -12,9 +12,18 @@ from flowforge.language.gen_options import (
     MOST_THINKING_TOKENS,
     SAMPLING_LIMITS,
 )
+from flowforge.language.program import AnswerOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+FormKind: TypeAlias = Literal["free", "json", "other"]
+_FORM_OPTIONS: Mapping[str, tuple[tuple[str, str], tuple[FormKind, ...]]] = {
+    "on_cut": (("fail", "close"), ("json", "other")),
+    "on_unsupported": (("error", "relax"), ("json",)),
+    "whitespace": (("compact", "bounded"), ("json",)),
+}
+"""The words of each option, and the forms that it is about."""
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -24,6 +33,9 @@ class SamplingOptions(TypedDict, total=False):
     stop: the text ends before the first of these strings. think: whether the model thinks before
     its answer, as families do that reason, or how many tokens of it there are at most; thoughts
     stay in the chat, and are no part of the answer.
+    on_cut: "close" ends an answer of a form in time, where "fail" raises when it is cut off.
+    on_unsupported: "relax" lets a type have what a mask cannot hold back; an answer that breaks it
+    is asked for again, three times at most. whitespace: "compact" or "bounded", of a type's JSON.
     """
 
     max_tokens: int
@@ -33,6 +45,9 @@ class SamplingOptions(TypedDict, total=False):
     seed: int
     stop: Sequence[str]
     think: bool | int
+    on_cut: Literal["fail", "close"]
+    on_unsupported: Literal["error", "relax"]
+    whitespace: Literal["compact", "bounded"]
 
 
 def sampling_of(options: SamplingOptions, default_seed: int) -> Sampling:
@@ -60,8 +75,31 @@ def sampling_of(options: SamplingOptions, default_seed: int) -> Sampling:
     )
 
 
-def thinking_of(options: SamplingOptions) -> int | None:
-    """Tokens that the model may think; None for none. Raises WorkflowError WF107, WF108."""
+def answer_options_of(options: SamplingOptions, form: FormKind) -> AnswerOptions:
+    """How strictly the answer is held to its form. form: which one it has.
+
+    Raises WorkflowError WF107, WF108 for a value that means nothing, WF610 for an option that is
+    about another form.
+    """
+    for name, (words, forms) in _FORM_OPTIONS.items():
+        word = options.get(name)
+        if word is not None and word not in words:
+            expected = " or ".join(map(repr, words))
+            raise WorkflowError("WF107", f"{name!r} must be {expected}, got {word!r:.60}")
+        if word is not None and form not in forms:
+            wanted = "a form" if form == "free" else "a type"
+            message = f"option {name!r} is about an answer of {wanted}, and this one has none"
+            raise WorkflowError("WF610", message, help="leave it out")
+    return AnswerOptions(
+        options.get("on_unsupported", "error"),
+        options.get("whitespace", "compact"),
+        options.get("on_cut", "fail"),
+        _thinking_of(options),
+    )
+
+
+def _thinking_of(options: SamplingOptions) -> int | None:
+    """Tokens that the model may think; None for none."""
     think = options.get("think", False)
     if isinstance(think, bool):
         return DEFAULT_THINKING_TOKENS if think else None

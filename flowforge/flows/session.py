@@ -27,7 +27,6 @@ from flowforge.runtime.events import (
 )
 from flowforge.runtime.failures import as_flowforge_error
 from flowforge.runtime.people import text_answer
-from flowforge.runtime.retries import may_pass_later
 from flowforge.runtime.seeds import derived_seed
 from flowforge.runtime.state import Failure
 from flowforge.tools.function_tool import FunctionTool
@@ -308,7 +307,7 @@ def _failed(
 ) -> StepFailed | StepRetried | StepCancelled:
     if error is None:
         return StepCancelled(path)
-    if following is None or not may_pass_later(error):
+    if following is None or not following.is_for(error):
         return StepFailed(path, error.code, error.message, error.help)
     return StepRetried(
         path, error.code, error.message, error.help, following.path, following.delay_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import anyio
 
@@ -11,6 +11,7 @@ from flowforge.errors import FlowForgeError, WorkflowError
 from flowforge.flows.answers import require_not_cut_off
 from flowforge.flows.servers import McpTools
 from flowforge.flows.tool import Tool
+from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.program import ToolUse
 from flowforge.runtime.verbs.rules import Invoke, Tell
 from flowforge.runtime.verbs.tool_rounds import (
@@ -23,19 +24,20 @@ from flowforge.runtime.verbs.tool_rounds import (
 from flowforge.tools.definitions import definition_of_function
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from flowforge.backends.protocol import GenerationDone, ToolOffer
     from flowforge.errors import Location
     from flowforge.flows.cursor import Turn
+    from flowforge.flows.sampling import SamplingOptions
     from flowforge.flows.session import FlowSession
+    from flowforge.flows.turn_options import ToolOptions
     from flowforge.grammars.tool_formats import ToolDefinition
     from flowforge.language.program import JsonValue
     from flowforge.runtime.verbs.rules import Action
 
 AnyTool: TypeAlias = Tool[..., Any]
-ToolChoiceWord: TypeAlias = Literal["auto", "required", "none"]
-_MAX_CALLS = ToolUse(()).max_calls
+_DEFAULTS = ToolUse(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,32 +114,51 @@ class ToolTurns:
 
 
 async def tool_turns(
-    session: FlowSession,
-    tools: Sequence[AnyTool | McpTools],
-    *,
-    choice: ToolChoiceWord | AnyTool,
-    rounds: int,
-    parallel: bool | int,
-    on_rounds: Literal["answer", "fail"],
-    on_tool_error: Literal["tell", "fail"],
-) -> ToolTurns:
-    """Read the arguments of `Chat.gen`. Raises WorkflowError WF616, ToolError TL102, TL301."""
-    max_calls = (_MAX_CALLS if parallel else 1) if isinstance(parallel, bool) else parallel
+    session: FlowSession, options: ToolOptions, sampling: SamplingOptions
+) -> ToolTurns | None:
+    """Read what a chat is told of tools; None without any.
+
+    Raises WorkflowError WF616, ToolError TL102, TL301.
+    """
+    tools = tuple(options.get("tools", ()))
+    if not tools:
+        lone = next((name for name in options if name != "tools"), None)
+        if lone is not None:
+            raise _unusable(f"{lone!r} is about tools, and the turn has none")
+        return None
+    use = _use_of(tools, options)
+    if sampling.get("stop"):
+        raise _unusable("'stop' would end a call in its middle")
+    changing = [tool.spec.name for tool in tools if tool.spec.effect == "write"]
+    if changing and sampling.get("on_unsupported") == "relax":
+        raise _unusable(f"an answer that is asked for again would call {changing[0]!r} again")
+    offered = {tool.spec.location: await _definitions(session, tool) for tool in tools}
+    known = [one.name for definitions in offered.values() for one in definitions]
+    if use.named is not None and use.named not in known:
+        help = did_you_mean(use.named, known, f"tools: {', '.join(known)}")
+        raise _unusable(f"{use.named!r} is to be called and is not among the tools", help)
+    return ToolTurns(tools, use, offered, session)
+
+
+def _use_of(tools: tuple[AnyTool | McpTools, ...], options: ToolOptions) -> ToolUse:
+    parallel, rounds = options.get("parallel", True), options.get("rounds", _DEFAULTS.rounds)
+    max_calls = parallel
+    if isinstance(parallel, bool):
+        max_calls = _DEFAULTS.max_calls if parallel else 1
     if rounds < 1 or max_calls < 1:
         raise _unusable(f"rounds and parallel must be at least 1, got {rounds} and {max_calls}")
-    if isinstance(choice, Tool) and choice not in tools:
-        raise _unusable(f"tool {choice.spec.name!r} is to be called and is not among the tools")
-    use = ToolUse(
+    choice = options.get("choice", "auto")
+    word = choice.spec.name if isinstance(choice, Tool) else choice
+    is_named = isinstance(choice, Tool) or word not in ("auto", "required", "none")
+    return ToolUse(
         tuple(tool.spec for tool in tools),
-        "required" if isinstance(choice, Tool) else choice,
-        choice.spec.name if isinstance(choice, Tool) else None,
+        "required" if is_named else cast("Literal['auto', 'required', 'none']", word),
+        word if is_named else None,
         rounds,
         max_calls,
-        on_rounds,
-        on_tool_error,
+        options.get("on_rounds", "answer"),
+        options.get("on_tool_error", "tell"),
     )
-    offered = {tool.spec.location: await _definitions(session, tool) for tool in tools}
-    return ToolTurns(tuple(tools), use, offered, session)
 
 
 async def _definitions(
@@ -148,5 +169,5 @@ async def _definitions(
     return (definition_of_function(tool.spec, session.function_tool(tool)),)
 
 
-def _unusable(reason: str) -> WorkflowError:
-    return WorkflowError("WF616", f"the tools of a turn cannot be used: {reason}")
+def _unusable(reason: str, help: str | None = None) -> WorkflowError:
+    return WorkflowError("WF616", f"the tools of a turn cannot be used: {reason}", help=help)

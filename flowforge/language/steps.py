@@ -5,7 +5,7 @@ A verb is one entry of `VERBS` and the file behind it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,8 @@ from flowforge.language.diagnostics import near_miss
 from flowforge.language.drafts import StepDraft, VerbParser
 from flowforge.language.fields import TAKEN_NAMES, check_keys, is_safe_name, mapping_of
 from flowforge.language.ordering import cycles_of, order_of
-from flowforge.language.program import Gen, Retry, Step, WrittenTurn
+from flowforge.language.program import Gen, Step, WrittenTurn
+from flowforge.language.relaxation import relaxed_retry
 from flowforge.language.scope import Binding
 from flowforge.language.types import ANY, NULL, join_types
 
@@ -34,14 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowforge.language.drafts import Context
-    from flowforge.language.program import Verb
+    from flowforge.language.program import Retry, Verb
     from flowforge.language.scope import Names
     from flowforge.language.source import Span
     from flowforge.language.yaml_nodes import Entry, MappingNode
-
-# The first try and three more.
-_RELAXED_TRIES = 4
-_BREAKS_SCHEMA = frozenset({"WF413"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +132,8 @@ def _retry_of(verb: Verb, retry: Retry | None) -> Retry | None:
     options = [turn.options for turn in turns if isinstance(turn, WrittenTurn)]
     if isinstance(verb, Gen):
         options.append(verb.options)
-    if all(one.on_unsupported == "error" for one in options):
-        return retry
-    if retry is None:
-        return Retry(_RELAXED_TRIES, 0.0, 1.0, 0.0, "none", False, _BREAKS_SCHEMA)
-    return replace(retry, codes=retry.codes | _BREAKS_SCHEMA)
+    is_strict = all(one.on_unsupported == "error" for one in options)
+    return retry if is_strict else relaxed_retry(retry)
 
 
 def _resolve_step(

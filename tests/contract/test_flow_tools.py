@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
-from pydantic import Field
+from pydantic import Field, TypeAdapter, WithJsonSchema
 
 import flowforge as ff
 from flowforge.backends.protocol import GenerateRequest
 from flowforge.grammars.tool_formats import NamedTool
-from flowforge.runtime.events import Fact, StepFinished, ToolReturned
+from flowforge.language.program import AnswerOptions
+from flowforge.runtime.events import Fact, StepFinished, StepRetried, ToolReturned
 from flowforge.testing import calls, in_turn, script
 
 if TYPE_CHECKING:
+    from flowforge.backends.protocol import JsonValue
     from flowforge.backends.script import ScriptBackend
 
 
@@ -136,3 +138,93 @@ async def test_tools_that_cannot_be_used_are_refused() -> None:
     with pytest.raises(ff.FlowForgeError, match="not among the tools"):
         async with ff.start(broken, backend=script({}), seed=1) as handle:
             await handle.result()
+
+
+async def test_the_answer_behind_the_calls_has_the_type_that_is_asked_for() -> None:
+    @ff.flow
+    async def typed(run: ff.Run) -> list[object]:
+        async with run.chat() as chat:
+            chat.user("Go.")
+            numbers = await chat.gen(list[int], tools=[add], name="numbers")
+            text = await chat.gen(regex="[a-z]+", tools=[add], name="text")
+            word = await chat.choose(["yes", "no"], tools=[add], name="word")
+            parsed = await chat.parse("flowforge/arithmetic", tools=[add], name="parsed")
+            return [numbers, text, word, parsed.text]
+
+    call = calls(("add", {"left": 2}))
+    answers = {"numbers": "[1, 2]", "text": "abc", "word": "no", "parsed": "1+2"}
+    backend = script({name: in_turn(call, text) for name, text in answers.items()})
+
+    async with ff.start(typed, backend=backend, seed=1) as handle:
+        assert await handle.result() == [[1, 2], "abc", "no", "1+2"]
+
+    asked = [one.request for one in backend.prompts if isinstance(one.request, GenerateRequest)]
+    assert all(one.has_form and one.offer is not None for one in asked)
+    assert (len(asked), backend.num_open) == (8, 0)
+
+
+async def test_an_answer_is_held_to_its_form_as_strictly_as_the_chat_says() -> None:
+    @ff.flow
+    async def strict(run: ff.Run) -> int:
+        async with run.chat() as chat:
+            chat.user("Go.")
+            return await chat.gen(
+                Odd, name="n", on_cut="close", on_unsupported="relax", whitespace="bounded"
+            )
+
+    backend = script({"n": in_turn("2", "4", "7")})
+    async with ff.start(strict, backend=backend, seed=1) as handle:
+        facts = [event.fact async for event in handle.events()]
+        assert await handle.result() == 7
+
+    request = backend.prompts[0].request
+    assert isinstance(request, GenerateRequest)
+    assert request.options == AnswerOptions("relax", "bounded", "close")
+    assert [fact.path for fact in facts if isinstance(fact, StepRetried)] == ["n", "n#2"]
+
+
+ODD: JsonValue = {"type": "integer", "not": {"multipleOf": 2}}
+Odd: TypeAdapter[int] = TypeAdapter(Annotated[int, WithJsonSchema(ODD)])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"choice": "plat", "tools": [plate]}, "'plat' is to be called"),
+        ({"rounds": 0, "tools": [plate]}, "at least 1"),
+        ({"rounds": 3}, "the turn has none"),
+        ({"stop": ["x"], "tools": [plate]}, "in its middle"),
+        ({"on_cut": "close"}, "about an answer of a form"),
+        ({"on_unsupported": "relax", "regex": "a"}, "about an answer of a type"),
+        ({"on_cut": "never", "regex": "a"}, "'fail' or 'close'"),
+        ({"tool": [plate]}, "unknown option 'tool'"),
+    ],
+)
+async def test_options_that_mean_nothing_are_refused(options: dict[str, Any], words: str) -> None:
+    @ff.flow
+    async def wrong(run: ff.Run) -> str:
+        async with run.chat() as chat:
+            chat.user("Go.")
+            return await chat.gen(**options)
+
+    with pytest.raises(ff.FlowForgeError, match=words):
+        async with ff.start(wrong, backend=script({"gen": "a"}), seed=1) as handle:
+            await handle.result()
+
+
+async def test_a_tool_may_be_named_by_its_name_and_a_text_is_judged_by_its_regex() -> None:
+    @ff.flow
+    async def named(run: ff.Run) -> str:
+        async with run.chat() as chat:
+            chat.user("Go.")
+            return await chat.gen(tools=[add], choice="add", regex="[0-9]+", name="n")
+
+    backend = script({"n": in_turn(calls(("add", {"left": 2})), "x")})
+    with pytest.raises(ff.FlowForgeError, match="regex does not match"):
+        async with ff.start(named, backend=backend, seed=1) as handle:
+            await handle.result()
+
+    request = backend.prompts[0].request
+    assert isinstance(request, GenerateRequest)
+    assert request.offer is not None
+    assert request.offer.choice == NamedTool("add")
