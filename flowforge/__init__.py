@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from flowforge.runtime.events import Event
     from flowforge.runtime.handle import RunHandle
     from flowforge.runtime.run import RunCancelledError, RunFailedError
+    from flowforge.secrets.secret import Secret, secret
     from flowforge.tools.argument_grammars import Grammar
 
 __all__ = [  # noqa: RUF022 - grouped by what they are for
@@ -56,12 +57,14 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "Round",
     "Run",
     "Score",
+    "Secret",
     "TextStream",
     "Tool",
     "ValueStream",
     "flow",
     "mcp",
     "rounds",
+    "secret",
     "tool",
     # Runs
     "Event",
@@ -114,6 +117,7 @@ _HOMES = {
     "Score": "flowforge.backends.protocol",
     "ScriptBackend": "flowforge.backends.script",
     "ScriptedAnswer": "flowforge.backends.script",
+    "Secret": "flowforge.secrets.secret",
     "Stopped": "flowforge.flows.failures",
     "TextStream": "flowforge.flows.streams",
     "Tool": "flowforge.flows.tool",
@@ -127,6 +131,7 @@ _HOMES = {
     "rounds": "flowforge.flows.rounds",
     "run": "flowforge.flows.starting",
     "run_sync": "flowforge.flows.starting",
+    "secret": "flowforge.secrets.secret",
     "start": "flowforge.flows.starting",
     "tool": "flowforge.flows.tool",
 }

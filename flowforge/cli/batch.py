@@ -24,6 +24,7 @@ from flowforge.language.json_values import read_json
 from flowforge.runtime.definitions import definitions_of
 from flowforge.runtime.run import start
 from flowforge.runtime.run_journal import RunJournal
+from flowforge.runtime.run_secrets import secrets_of
 from flowforge.runtime.seeds import derived_seed
 from flowforge.task_groups import first_error
 
@@ -85,19 +86,22 @@ class RowResult:
 def read_batch(program: Program, file: Path, seed: int | None) -> Batch:
     """The rows of a file with one JSON object a line; every one is checked before any runs.
 
-    Raises WorkflowError WF540.
+    Raises WorkflowError WF540, WF31x for secrets that the environment lacks.
     """
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise WorkflowError("WF540", f"the rows {str(file)!r} cannot be read: {error}") from error
+    secrets = secrets_of(program, {})
     rows: list[Mapping[str, JsonValue]] = []
     problems: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
-            rows.append(resolve_inputs(program, _object_of(line)))
+            row = resolve_inputs(program, _object_of(line))
+            secrets.require_absent(row)
+            rows.append(row)
         except (ValueError, FlowForgeError) as error:
             reason = error.message if isinstance(error, FlowForgeError) else str(error)
             problems.append(f"{file}:{number}: {reason}")

@@ -53,13 +53,14 @@ def program_to_begin(
 ) -> Launch | None:
     """The program of a workflow file; None when it has errors, which are told then.
 
-    Raises WorkflowError WF3xx for inputs that do not fit, WF530 for a question that is sure to
-    come and that nobody can answer.
+    Raises WorkflowError WF3xx for inputs that do not fit and secrets that are not there, WF530 for
+    a question that is sure to come and that nobody can answer.
     """
     from flowforge.cli.answers import require_answers
     from flowforge.cli.diagnostics import print_diagnostics, print_workflow_errors
     from flowforge.language.inputs import resolve_inputs
     from flowforge.runtime.checking import load_file
+    from flowforge.runtime.run_secrets import secrets_of
 
     loaded = load_file(file)
     program = loaded.program
@@ -69,6 +70,8 @@ def program_to_begin(
     if not is_quiet:
         print_diagnostics(loaded.diagnostics, sys.stderr)
     values = resolve_inputs(program, given)
+    # Before anything is written down, and before a model is loaded.
+    secrets_of(program, values)
     require_answers(program, answers)
     return _launch(program, values, drawn_seed() if seed is None else seed)
 
@@ -79,11 +82,13 @@ def launch_of(begun: RunBegun, *, as_json: bool) -> Launch | None:
         return flow_to_begin(begun.target, begun.inputs, begun.seed)
     from flowforge.cli.diagnostics import print_workflow_errors
     from flowforge.runtime.checking import load_file
+    from flowforge.runtime.run_secrets import secrets_of
 
     loaded = load_file(begun.target)
     if loaded.program is None:
         print_workflow_errors(loaded.diagnostics, as_json=as_json)
         return None
+    secrets_of(loaded.program, begun.inputs)
     return _launch(loaded.program, begun.inputs, begun.seed)
 
 
@@ -106,11 +111,12 @@ def _launch(program: Program, values: Mapping[str, JsonValue], seed: int) -> Lau
 
 def flow_to_begin(target: str, given: Mapping[str, JsonValue], seed: int | None) -> Launch:
     """The flow that `FILE.py:NAME` names. Raises WorkflowError WF614, WF3xx."""
-    from flowforge.flows.execution import start_flow
+    from flowforge.flows.execution import secrets_of_flow, start_flow
     from flowforge.flows.loading import load_flow
 
     flow = load_flow(target)
     values = flow.resolve_inputs(given)
+    secrets_of_flow(flow, values)
     run_seed = drawn_seed() if seed is None else seed
     return Launch(
         lambda backend, asker, journal: start_flow(

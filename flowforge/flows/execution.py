@@ -19,9 +19,11 @@ from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunSt
 from flowforge.runtime.failures import failure_event
 from flowforge.runtime.people import nobody
 from flowforge.runtime.run import RunCancelledError, RunFailedError
+from flowforge.runtime.run_secrets import masking
 from flowforge.runtime.seeds import drawn_seed
 from flowforge.runtime.state import Failure
 from flowforge.runtime.stream import MAX_WAITING, EventStream
+from flowforge.secrets.secret_box import BOX, SecretBox
 from flowforge.task_groups import open_task_group
 
 if TYPE_CHECKING:
@@ -80,15 +82,17 @@ async def start_flow(
     Leaving the block cancels what still runs and returns when every conversation is closed.
     inputs: as `Flow.resolve_inputs` gives them. clock, seed, asker, journal: as for
     `runtime.run.start`; a flow that goes on runs its function again and takes over what was done.
+    Raises WorkflowError WF31x for secrets that the environment lacks; nothing has run then.
     """
     clock = clock or MonotonicClock()
     if journal is not None and journal.seed is not None:
         seed = journal.seed
     seed = drawn_seed() if seed is None else seed
     memo = None if journal is None else FlowMemo(journal)
+    secrets = secrets_of_flow(flow, inputs)
     tap, archive = (None, None) if memo is None else (memo.tap, memo.archive)
-    stream = EventStream(clock.now, tap, archive)
-    session = FlowSession(backend, stream, seed, clock, asker or nobody, memo)
+    stream = EventStream(clock.now, tap, masking(secrets), archive)
+    session = FlowSession(backend, stream, seed, clock, asker or nobody, memo, secrets)
     execution = _Execution(flow, inputs, session)
     async with open_task_group() as tasks:
         session.servers.serve_in(tasks)
@@ -97,6 +101,13 @@ async def start_flow(
             yield FlowHandle(execution)
         finally:
             execution.scope.cancel()
+
+
+def secrets_of_flow(flow: Flow[P, T], inputs: Mapping[str, object]) -> SecretBox:
+    """The secrets that a flow declares. Raises WorkflowError WF310, WF311, WF313."""
+    box = SecretBox.read(flow.secrets)
+    box.require_absent({name: shown_value(value) for name, value in inputs.items()})
+    return box
 
 
 class _Execution(Generic[P, T]):
@@ -118,6 +129,7 @@ class _Execution(Generic[P, T]):
         session, flow = self.session, self._flow
         inputs = {name: shown_value(value) for name, value in self._inputs.items()}
         SCOPE.set(Scope())
+        BOX.set(session.secrets)
         try:
             with self.scope:
                 try:
@@ -128,6 +140,8 @@ class _Execution(Generic[P, T]):
                     self._values.append(await flow.call(Run(session), self._inputs))
                 except Exception as error:
                     self._failures = session.log.failures(error, otherwise=flow.name)
+                    for failure in self._failures:
+                        session.secrets.mask_error(failure.error)
         finally:
             with anyio.CancelScope(shield=True):
                 await session.close_all()
@@ -173,4 +187,4 @@ class _Execution(Generic[P, T]):
         return RunCancelled(accounting)
 
     def _outputs(self) -> dict[str, JsonValue]:
-        return {"result": shown_value(self._values[0])}
+        return {"result": self.session.secrets.masked_value(shown_value(self._values[0]))}

@@ -13,6 +13,7 @@ from typing import (
     TypeVar,
     cast,
     get_type_hints,
+    overload,
 )
 
 from pydantic import TypeAdapter, ValidationError
@@ -23,7 +24,7 @@ from flowforge.flows.values import json_value
 from flowforge.language.diagnostics import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from flowforge.flows.run import Run
 
@@ -48,8 +49,13 @@ class Flow(Generic[P, T]):
     Called directly, with the run of the flow that calls it, it is the plain function.
     """
 
-    def __init__(self, function: Callable[Concatenate[Run, P], Awaitable[T]]) -> None:
+    def __init__(
+        self,
+        function: Callable[Concatenate[Run, P], Awaitable[T]],
+        secrets: Iterable[str] = (),
+    ) -> None:
         self._function = function
+        self.secrets: tuple[str, ...] = tuple(secrets)
         self.__doc__ = function.__doc__
         self.name: str = function_name(function)
         self._inputs = _inputs_of(function, self.name)
@@ -118,15 +124,43 @@ class Flow(Generic[P, T]):
         )
 
 
-def flow(function: Callable[Concatenate[Run, P], Awaitable[T]]) -> Flow[P, T]:
+@overload
+def flow(function: Callable[Concatenate[Run, P], Awaitable[T]], /) -> Flow[P, T]: ...
+
+
+@overload
+def flow(*, secrets: Iterable[str]) -> _FlowDecorator: ...
+
+
+def flow(
+    function: Callable[Concatenate[Run, P], Awaitable[T]] | None = None,
+    /,
+    *,
+    secrets: Iterable[str] = (),
+) -> Flow[P, T] | _FlowDecorator:
     """Make an async function a flow.
 
         @ff.flow
         async def analyst(run: ff.Run, topic: str, audience: str = "executives") -> str: ...
 
-    Raises WorkflowError WF612 for a function that cannot be one.
+    secrets: variables of the environment that it may read, see `secret`; a run begins only where
+    all of them are set, and tells of none. Raises WorkflowError WF612 for a function that cannot be
+    one.
     """
-    return Flow(function)
+    if isinstance(secrets, str):
+        raise TypeError(f"secrets must be a list of names, got the text {secrets!r}")
+    return _FlowDecorator(tuple(secrets)) if function is None else Flow(function, secrets)
+
+
+class _FlowDecorator:
+    """`@flow(…)`, waiting for its function."""
+
+    def __init__(self, secrets: tuple[str, ...]) -> None:
+        self._secrets = secrets
+
+    def __call__(self, function: Callable[Concatenate[Run, P], Awaitable[T]], /) -> Flow[P, T]:
+        """Make the function a flow."""
+        return Flow(function, self._secrets)
 
 
 def _inputs_of(function: Callable[..., object], name: str) -> dict[str, _Input]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from flowforge.flows.tool import Effect
+    from flowforge.secrets.secret_box import SecretBox
     from flowforge.tools.mcp_server import McpConnection
 
 
@@ -39,8 +41,9 @@ def mcp(
     command: Sequence[str] = (),
     url: str | None = None,
     only: Sequence[str] = (),
-    env: Sequence[str] = (),
+    env: Sequence[str] | Mapping[str, str] = (),
     token_env: str | None = None,
+    headers: Mapping[str, str] | None = None,
     effect: Effect = "write",
     timeout: str | float | None = None,
     concurrency: int | None = None,
@@ -49,7 +52,8 @@ def mcp(
 
         docs = ff.mcp("docs", command=["python", "docs_server.py"], effect="read")
 
-    The words are those of `mcp:` in a workflow file. The first turn that offers them reaches the
+    The words are those of `mcp:` in a workflow file; texts of `env` and `headers` may hold
+    `ff.secret(…)`. The first turn that offers them reaches the
     server, a process in the working directory or a url; it is let go when the run ends.
     Raises WorkflowError WF616.
     """
@@ -68,7 +72,9 @@ def mcp(
     place = Location("<flow>", 1, 1)
     if caller is not None:
         place = Location(caller.f_code.co_filename, caller.f_lineno, 1)
-    server = McpServer(tuple(command), url, tuple(env), token_env)
+    named = env if isinstance(env, Mapping) else {}
+    names = () if isinstance(env, Mapping) else tuple(env)
+    server = McpServer(tuple(command), url, names, token_env, named, headers or {})
     return McpTools(
         ToolSpec(
             name=name,
@@ -88,7 +94,8 @@ def mcp(
 class FlowServers:
     """The servers of one run: reached at first use, let go by `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: SecretBox) -> None:
+        self._secrets = secrets
         self._connections: dict[int, McpConnection] = {}
         self._opening: anyio.Lock = anyio.Lock()
         self._tasks: TaskGroup | None = None
@@ -105,7 +112,7 @@ class FlowServers:
             found = self._connections.get(id(tools.spec))
             if found is None:
                 assert self._tasks is not None, "a flow runs in a task group"
-                found = McpConnection(tools.spec)
+                found = McpConnection(tools.spec, self._secrets)
                 failure = await self._tasks.start(found.serve, Path.cwd())
                 if failure is not None:
                     raise failure

@@ -29,6 +29,7 @@ from flowforge.runtime.failures import as_flowforge_error
 from flowforge.runtime.people import text_answer
 from flowforge.runtime.seeds import derived_seed
 from flowforge.runtime.state import Failure
+from flowforge.secrets.secret_box import SecretBox
 from flowforge.tools.function_tool import FunctionTool
 
 if TYPE_CHECKING:
@@ -88,9 +89,11 @@ class FlowSession:
         clock: Clock,
         asker: Asker,
         memo: FlowMemo | None = None,
+        secrets: SecretBox | None = None,
     ) -> None:
-        """memo: the run's journal; None for a run that leaves none."""
+        """memo: the run's journal; None for a run that leaves none. secrets: of the flow."""
         self.memo = memo
+        self.secrets: SecretBox = secrets or SecretBox()
         self.backend = backend
         self.stream = stream
         self.seed = seed
@@ -102,7 +105,7 @@ class FlowSession:
         self._book = AccountBook()
         self._conversations: dict[int, _Open] = {}
         self._tools: dict[int, FunctionTool] = {}
-        self.servers: FlowServers = FlowServers()
+        self.servers: FlowServers = FlowServers(self.secrets)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -151,12 +154,17 @@ class FlowSession:
     async def call_tool(
         self, tool: AnyTool, arguments: Mapping[str, JsonValue], path: str
     ) -> JsonValue:
-        """Call a tool, unless an earlier process had its result; see `FunctionTool.call`."""
+        """Call a tool, unless an earlier process had its result; see `FunctionTool.call`.
+
+        It is given its secrets, and none is in what it returns or raises.
+        """
         function = self.function_tool(tool)
 
         async def act() -> JsonValue:
             with self.running.cancellable(path):
-                return await function.call(arguments, path)
+                return await self.secrets.call(
+                    arguments, lambda opened: function.call(opened, path)
+                )
 
         if self.memo is None:
             return await act()
@@ -172,7 +180,9 @@ class FlowSession:
 
         async def act() -> JsonValue:
             with self.running.cancellable(path):
-                return await connection.call(member, arguments, path)
+                return await self.secrets.call(
+                    arguments, lambda opened: connection.call(member, opened, path)
+                )
 
         if self.memo is None:
             return await act()

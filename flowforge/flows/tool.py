@@ -25,9 +25,10 @@ from flowforge.flows.functions import function_name, location_of
 from flowforge.flows.values import json_value
 from flowforge.language.program import ToolSpec
 from flowforge.language.types import AnyType
+from flowforge.secrets.secret import Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from flowforge.language.program import JsonValue
 
@@ -66,7 +67,7 @@ class Tool(Generic[P, T]):
 
     def _argument(self, name: str, value: object) -> JsonValue:
         try:
-            return json_value(value)
+            return _with_secrets(value, json_value(value))
         except ValueError as problem:
             raise WorkflowError(
                 "WF613", f"argument {name!r} of tool {self.spec.name!r} is no JSON value: {problem}"
@@ -77,6 +78,21 @@ class Tool(Generic[P, T]):
         if self._result is None:
             self._result = TypeAdapter(get_type_hints(self.function).get("return", Any))
         return cast("T", self._result.validate_python(value))
+
+
+def _with_secrets(value: object, jsonable: JsonValue) -> JsonValue:
+    """The JSON of a value with its secrets still sealed, which JSON knows as texts only."""
+    match value, jsonable:
+        case Secret(), _:
+            return value
+        case dict(), dict():
+            given = cast("dict[object, object]", value)
+            return {name: _with_secrets(given.get(name), one) for name, one in jsonable.items()}
+        case list() | tuple(), list():
+            items = cast("Sequence[object]", value)
+            return [_with_secrets(*pair) for pair in zip(items, jsonable, strict=True)]
+        case _:
+            return jsonable
 
 
 @overload

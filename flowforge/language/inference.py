@@ -115,11 +115,11 @@ class Inference:
         binding = self.names.find(node.name)
         if binding is not None:
             return binding.type
+        help: str | None
         if node.name == SECRETS:
             help = "they go to 'with' of a call, and to 'headers' and 'env' of a server"
             return self._error("WF141", "secrets cannot be read here", node.start, node.end, help)
         visible = self.names.visible()
-        help: str | None
         otherwise = "names in scope: " + ", ".join(sorted(visible)[:8]) + "; a text has quotes"
         inputs = visible.get("inputs")
         if inputs and isinstance(inputs.type, Object) and inputs.type.field(node.name):

@@ -45,10 +45,12 @@ from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished
 from flowforge.runtime.failures import as_flowforge_error, failure_event
 from flowforge.runtime.graph import programs_of
 from flowforge.runtime.people import nobody
+from flowforge.runtime.run_secrets import masking, secrets_of
 from flowforge.runtime.seeds import drawn_seed
 from flowforge.runtime.state import Failure
 from flowforge.runtime.stream import MAX_WAITING, EventStream
 from flowforge.runtime.works import Surroundings, Works
+from flowforge.secrets.secret_box import BOX
 from flowforge.task_groups import open_task_group
 from flowforge.tools.toolbox import open_toolbox
 
@@ -144,14 +146,16 @@ async def start(
     run; one is drawn and told by `RunStarted` if None. asker: who answers `ask`; nobody if None.
     journal: where the run is written down as it goes, or goes on from; closed with the run.
     Raises ToolError TL1xx when a tool of the program cannot be loaded, WorkflowError WF516 for a
-    step that asks for more tokens than the backend's model has room for; nothing has run then.
+    step that asks for more tokens than the backend's model has room for, WF31x for secrets that
+    the environment lacks; nothing has run then.
     """
     if journal is not None and journal.seed is not None:
         seed = journal.seed
     run_seed = drawn_seed() if seed is None else seed
     if backend.capacity is not None:
         require_room(program, backend.capacity)
-    async with open_toolbox(programs_of(program)) as toolbox:
+    secrets = secrets_of(program, inputs)
+    async with open_toolbox(programs_of(program), secrets) as toolbox:
         state = new_state(
             program,
             inputs,
@@ -160,7 +164,7 @@ async def start(
             meter=backend.token_meter,
             offered=toolbox.offered,
         )
-        surroundings = Surroundings(backend, asker or nobody, toolbox)
+        surroundings = Surroundings(backend, asker or nobody, toolbox, secrets)
         shell = _Shell(state, surroundings, clock or MonotonicClock(), journal)
         async with open_task_group() as tasks:
             tasks.start_soon(shell.drive)
@@ -191,11 +195,12 @@ class _Shell:
         journal: RunJournal | None,
     ) -> None:
         archive = None if journal is None else journal.recorder.archive
-        self.stream = EventStream(clock.now, archive=archive)
+        self.stream = EventStream(clock.now, mask=masking(surroundings.secrets), archive=archive)
         self.ended = anyio.Event()
         self.cancel_requested = anyio.Event()
         self.outcome: Outcome | None = None
         self._backend = surroundings.backend
+        self._secrets = surroundings.secrets
         self._state = state
         self._clock = clock
         self._journal = journal
@@ -206,6 +211,7 @@ class _Shell:
 
     async def drive(self) -> None:
         """Run to the end; whatever happens, conversations are closed and the stream is ended."""
+        BOX.set(self._secrets)
         with self._send, self._receive:
             async with anyio.create_task_group() as watching:
                 watching.start_soon(self._watch_for_cancel)
@@ -225,7 +231,9 @@ class _Shell:
                 try:
                     await self._decide(tasks)
                 except Exception as error:
-                    self.outcome = Broken((Failure("run", as_flowforge_error(error)),))
+                    failure = as_flowforge_error(error)
+                    self._secrets.mask_error(failure)
+                    self.outcome = Broken((Failure("run", failure),))
                     tasks.cancel_scope.cancel()
         finally:
             await self._works.release_all()

@@ -146,14 +146,16 @@ class EventStream:
         self,
         clock: Callable[[], float],
         tap: Callable[[Event], None] | None = None,
+        mask: Callable[[Fact], Fact] | None = None,
         archive: Archive | None = None,
     ) -> None:
-        """tap: is handed every event at once, one by one.
+        """tap: is handed every event at once, one by one. mask: what of a fact may be told.
 
         archive: has what was handed out, sooner or later.
         """
         self._clock = clock
         self._tap = tap
+        self._mask = mask
         self._start_s = clock()
         self._num_events = 0
         self._held: list[Fact] | None = None
@@ -208,7 +210,8 @@ class EventStream:
 
     def next_event(self, fact: Fact) -> Event:
         """The event that this fact would be if it were emitted next."""
-        return Event(self._num_events, self.elapsed_s, fact)
+        told = fact if self._mask is None else self._mask(fact)
+        return Event(self._num_events, self.elapsed_s, told)
 
     def _numbered(self, fact: Fact) -> Event:
         assert not self._is_closed, f"{type(fact).__name__} after the end of the run"

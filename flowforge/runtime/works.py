@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from flowforge.runtime.people import Asker
     from flowforge.runtime.run_journal import PastTurn, RunJournal
     from flowforge.runtime.stream import EventStream
+    from flowforge.secrets.secret_box import SecretBox
     from flowforge.tools.toolbox import Toolbox
 
 
@@ -55,6 +56,7 @@ class Surroundings:
     backend: Backend
     asker: Asker
     toolbox: Toolbox
+    secrets: SecretBox
 
 
 class Works:
@@ -75,6 +77,7 @@ class Works:
         self._backend = surroundings.backend
         self._asker = surroundings.asker
         self._toolbox = surroundings.toolbox
+        self._secrets = surroundings.secrets
         self._stream = stream
         self._send = send
         self._journal = journal
@@ -115,7 +118,9 @@ class Works:
             try:
                 report = await self._act(command)
             except Exception as error:
-                report = Failed(command.path, as_flowforge_error(error))
+                failure = as_flowforge_error(error)
+                self._secrets.mask_error(failure)
+                report = Failed(command.path, failure)
         del self._scopes[command.path]
         self._send(report)
 

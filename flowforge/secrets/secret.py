@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +35,20 @@ class Secret(str):
         made.parts = parts
         return made
 
-    def __getnewargs__(self) -> tuple[str | SecretName, ...]:
+    def __reduce__(self) -> tuple[type[Secret], tuple[str | SecretName, ...]]:
         """How it is copied."""
-        return self.parts
+        return Secret, self.parts
 
     def __repr__(self) -> str:
         return f"Secret({str(self)!r})"
 
     def __add__(self, other: str) -> Secret:
         """The text with more behind it."""
-        return joined_texts("", (self, other))
+        return _joined("", (self, other))
 
     def __radd__(self, other: str) -> Secret:
         """The text with more before it."""
-        return joined_texts("", (other, self))
+        return _joined("", (other, self))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,10 +81,13 @@ def secret(name: str) -> Secret:
 def joined_texts(separator: str, texts: Iterable[str]) -> str:
     """The texts in one, a `Secret` where one of them is."""
     known = list(texts)
-    if not any(isinstance(text, Secret) for text in known):
-        return separator.join(known)
+    is_sealed = any(isinstance(text, Secret) for text in known)
+    return _joined(separator, known) if is_sealed else separator.join(known)
+
+
+def _joined(separator: str, texts: Sequence[str]) -> Secret:
     parts: list[str | SecretName] = []
-    for idx, text in enumerate(known):
+    for idx, text in enumerate(texts):
         if idx and separator:
             parts.append(separator)
         parts += text.parts if isinstance(text, Secret) else (str(text),)

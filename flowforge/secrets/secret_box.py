@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from flowforge.errors import FlowForgeError, WorkflowError
 from flowforge.secrets.masks import MIN_CHARS, mask_of
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 BOX: ContextVar[SecretBox | None] = ContextVar("flowforge_secrets", default=None)
 """The secrets of the run that a task belongs to."""
@@ -150,7 +151,7 @@ class SecretBox:
                     help="let the step that needs it read ${ secrets.NAME }",
                 )
 
-    async def call(self, arguments: T, act: Callable[[T], Awaitable[Any]]) -> Any:
+    async def call(self, arguments: T, act: Callable[[T], Awaitable[R]]) -> R:
         """Call a tool with its arguments opened; what comes back, or is raised, is masked."""
         try:
             return self.masked_value(await act(self.opened(arguments)))

@@ -27,21 +27,26 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
 
     from flowforge.language.program import JsonValue, McpServer, ToolSpec
+    from flowforge.secrets.secret_box import SecretBox
 
 _CONNECT_S = 30.0
 """How long a server may take to be there."""
 _MAX_TOOLS = 1_000
+_MIN_TOKEN_CHARS = 8
+"""Shorter values of variables are settings and no secrets, as `1` or `fast`."""
 _UNBOUNDED = float("inf")
 
 
 @asynccontextmanager
-async def open_server(spec: ToolSpec, folder: Path) -> AsyncGenerator[McpConnection]:
+async def open_server(
+    spec: ToolSpec, folder: Path, secrets: SecretBox
+) -> AsyncGenerator[McpConnection]:
     """Connect to a server for as long as the block lasts.
 
-    folder: where its process runs. Raises ToolError TL301 when it cannot be had, TL302 when it
-    lacks a tool that the declaration names.
+    folder: where its process runs. secrets: what it is given of them. Raises ToolError TL301 when
+    it cannot be had, TL302 when it lacks a tool that the declaration names.
     """
-    connection = McpConnection(spec)
+    connection = McpConnection(spec, secrets)
     async with open_task_group() as tasks:
         failure: ToolError | None = await tasks.start(connection.serve, folder)
         if failure is not None:
@@ -53,10 +58,14 @@ async def open_server(spec: ToolSpec, folder: Path) -> AsyncGenerator[McpConnect
 
 
 class McpConnection:
-    """One server of a run. definitions: its tools as models are told of them, NAME__TOOL."""
+    """One server of a run. definitions: its tools as models are told of them, NAME__TOOL.
 
-    def __init__(self, spec: ToolSpec) -> None:
+    What it is given of the environment is masked from then on.
+    """
+
+    def __init__(self, spec: ToolSpec, secrets: SecretBox) -> None:
         self.spec = spec
+        self._secrets = secrets
         self.definitions: tuple[ToolDefinition, ...] = ()
         self._client: Client | None = None
         self._failure: ToolError | None = None
@@ -83,11 +92,11 @@ class McpConnection:
                     is_told = True
                     await self._closing.wait()
             except Exception as error:
-                self._failure = _as_failure(error, self.spec)
+                self._failure = _as_failure(error, self.spec, self._secrets)
             finally:
                 self._client = None
         if connecting.cancelled_caught:
-            self._failure = _as_failure(TimeoutError(), self.spec)
+            self._failure = _as_failure(TimeoutError(), self.spec, self._secrets)
         if not is_told:
             task_status.started(self._failure)
 
@@ -106,12 +115,14 @@ class McpConnection:
             None,
         )
         if problem is not None:
-            reason = f"got arguments that do not fit: {problem.message[:300]}"
+            reason = f"got arguments that do not fit: {self._shown(problem.message, 300)}"
             raise self._error("TL103", member, path, reason)
         async with self._limiter:
             result = await self._result(member, dict(arguments), path)
         if result.is_error:
-            raise self._error("TL303", member, path, f"failed: {_text_of(result)[:2_000]}")
+            raise self._error(
+                "TL303", member, path, f"failed: {self._shown(_text_of(result), 2_000)}"
+            )
         structured = cast("JsonValue", result.structured_content)
         if isinstance(structured, dict) and list(structured) == ["result"]:
             return structured["result"]
@@ -127,7 +138,8 @@ class McpConnection:
             try:
                 return await client.call_tool(member, cast("dict[str, object]", arguments))
             except Exception as error:
-                reason = f"was not answered: {type(error).__name__}: {str(error)[:300]}"
+                shown = self._shown(str(error), 300)
+                reason = f"was not answered: {type(error).__name__}: {shown}"
                 raise self._error("TL301", member, path, reason) from error
         assert scope.cancelled_caught
         reason = f"did not return within its timeout of {timeout_s:g} s"
@@ -146,18 +158,43 @@ class McpConnection:
         server = cast("McpServer", self.spec.server)
         if server.url is None:
             program, *words = server.command
-            env = _environment(server, self.spec)
+            env = self._environment(server)
             return Client(
                 StdioServerParameters(command=program, args=words, env=env, cwd=str(folder))
             )
-        if server.token_env is None:
+        headers = {name: self._secrets.opened(text) for name, text in server.headers.items()}
+        if server.token_env is not None:
+            headers["Authorization"] = f"Bearer {self._variable(server.token_env)}"
+        if not headers:
             return Client(server.url)
         from mcp.client.streamable_http import streamable_http_client
         from mcp.shared._httpx_utils import create_mcp_http_client
 
-        headers = {"Authorization": f"Bearer {_variable(server.token_env, self.spec)}"}
         http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
         return Client(streamable_http_client(server.url, http_client=http))
+
+    def _environment(self, server: McpServer) -> dict[str, str]:
+        """What the declaration names; the library adds the few that any process needs."""
+        named = {name: self._variable(name) for name in server.env_names}
+        return {**named, **{name: self._secrets.opened(one) for name, one in server.env.items()}}
+
+    def _variable(self, name: str) -> str:
+        value = os.environ.get(name)
+        if value is None:
+            raise ToolError(
+                "TL301",
+                f"server {self.spec.name!r} needs the environment variable {name!r}, which is not "
+                "set",
+                location=self.spec.location,
+                help=f"set it before the run: export {name}=…",
+            )
+        if len(value) >= _MIN_TOKEN_CHARS:
+            self._secrets.hide(value)
+        return value
+
+    def _shown(self, text: str, max_chars: int) -> str:
+        # Masked before it is cut: the beginning of a secret is one, too.
+        return self._secrets.masked(text)[:max_chars]
 
     def _take_tools(self, tools: list[Tool]) -> None:
         by_name = {tool.name: tool for tool in tools}
@@ -210,28 +247,12 @@ def _text_of(result: CallToolResult) -> str:
     return "\n".join([*texts, *([f"({others} parts that are no text)"] if others else [])])
 
 
-def _environment(server: McpServer, spec: ToolSpec) -> dict[str, str]:
-    """The variables that the declaration names; the library adds the few that any process needs."""
-    return {name: _variable(name, spec) for name in server.env_names}
-
-
-def _variable(name: str, spec: ToolSpec) -> str:
-    value = os.environ.get(name)
-    if value is None:
-        raise ToolError(
-            "TL301",
-            f"server {spec.name!r} needs the environment variable {name!r}, which is not set",
-            location=spec.location,
-            help=f"set it before the run: export {name}=…",
-        )
-    return value
-
-
-def _as_failure(error: Exception, spec: ToolSpec) -> ToolError:
+def _as_failure(error: Exception, spec: ToolSpec, secrets: SecretBox) -> ToolError:
     first = first_error(error)
     if isinstance(first, ToolError):
         return first
-    reason = "it did not answer in time" if isinstance(first, TimeoutError) else str(first)[:300]
+    is_late = isinstance(first, TimeoutError)
+    reason = "it did not answer in time" if is_late else secrets.masked(str(first))[:300]
     failure = ToolError(
         "TL301",
         f"server {spec.name!r} cannot be reached: {reason or type(first).__name__}",
@@ -239,4 +260,5 @@ def _as_failure(error: Exception, spec: ToolSpec) -> ToolError:
         help="look whether its command or url is right, and run it by hand",
     )
     failure.__cause__ = first
+    secrets.mask_error(failure)
     return failure

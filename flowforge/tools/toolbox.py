@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowforge.errors import InternalError
+from flowforge.errors import FlowForgeError, InternalError
 from flowforge.tools.definitions import definition_of_function, definition_of_program
 from flowforge.tools.function_tool import FunctionTool
 from flowforge.tools.loading import load_function
@@ -17,34 +17,41 @@ if TYPE_CHECKING:
     from flowforge.errors import Location
     from flowforge.grammars.tool_formats import ToolDefinition
     from flowforge.language.program import JsonValue, Program, ToolSpec
+    from flowforge.secrets.secret_box import SecretBox
     from flowforge.tools.mcp_server import McpConnection
 
 
 @asynccontextmanager
-async def open_toolbox(programs: Iterable[Program]) -> AsyncGenerator[Toolbox]:
+async def open_toolbox(programs: Iterable[Program], secrets: SecretBox) -> AsyncGenerator[Toolbox]:
     """Load the tools of a program and of those it runs; servers are there as long as the block.
 
-    Raises ToolError TL101, TL102 for functions, TL301, TL302 for servers.
+    secrets: what tools are given, and nobody is told. Raises ToolError TL101, TL102 for functions,
+    TL301, TL302 for servers.
     """
     specs: dict[Location, tuple[ToolSpec, Path]] = {
         spec.location: (spec, _folder(program))
         for program in programs
         for spec in program.tools.values()
     }
-    functions = {
-        place: FunctionTool(spec, load_function(spec, folder))
-        for place, (spec, folder) in specs.items()
-        if spec.server is None and spec.program is None
-    }
     async with AsyncExitStack() as stack:
         servers: dict[Location, McpConnection] = {}
-        for place, (spec, folder) in specs.items():
-            if spec.server is not None:
-                # Here and not above: the extra need not be installed where nobody uses it.
-                from flowforge.tools.mcp_server import open_server
+        try:
+            functions = {
+                place: FunctionTool(spec, load_function(spec, folder))
+                for place, (spec, folder) in specs.items()
+                if spec.server is None and spec.program is None
+            }
+            for place, (spec, folder) in specs.items():
+                if spec.server is not None:
+                    # Here and not above: the extra need not be installed where nobody uses it.
+                    from flowforge.tools.mcp_server import open_server
 
-                servers[place] = await stack.enter_async_context(open_server(spec, folder))
-        yield Toolbox(tuple(spec for spec, _ in specs.values()), functions, servers)
+                    opened = open_server(spec, folder, secrets)
+                    servers[place] = await stack.enter_async_context(opened)
+        except FlowForgeError as error:
+            secrets.mask_error(error)
+            raise
+        yield Toolbox(tuple(spec for spec, _ in specs.values()), functions, servers, secrets)
 
 
 class Toolbox:
@@ -58,7 +65,9 @@ class Toolbox:
         specs: Iterable[ToolSpec],
         functions: Mapping[Location, FunctionTool],
         servers: Mapping[Location, McpConnection],
+        secrets: SecretBox,
     ) -> None:
+        self._secrets = secrets
         self._functions = functions
         self._servers = servers
         self.offered: dict[Location, tuple[ToolDefinition, ...]] = {
@@ -72,12 +81,20 @@ class Toolbox:
         path: str,
         member: str | None = None,
     ) -> JsonValue:
-        """Call a tool; see `FunctionTool.call` and `McpConnection.call`."""
-        if spec.location in self._functions:
-            return await self._functions[spec.location].call(arguments, path)
-        if member is None:
-            raise InternalError("IN520", f"tool {spec.name!r} was called and is no function")
-        return await self._servers[spec.location].call(member, arguments, path)
+        """Call a tool with its secrets; see `FunctionTool.call` and `McpConnection.call`.
+
+        No secret is in what it returns or raises.
+        """
+        function = self._functions.get(spec.location)
+
+        async def act(opened: Mapping[str, JsonValue]) -> JsonValue:
+            if function is not None:
+                return await function.call(opened, path)
+            if member is None:
+                raise InternalError("IN520", f"tool {spec.name!r} was called and is no function")
+            return await self._servers[spec.location].call(member, opened, path)
+
+        return await self._secrets.call(arguments, act)
 
     def function_of(self, spec: ToolSpec) -> Callable[..., object] | None:
         """The function behind a tool; None for a server or a workflow."""

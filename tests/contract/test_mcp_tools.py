@@ -5,7 +5,10 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 import time
+import traceback
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +21,10 @@ from flowforge.language.loader import load_text, require_program
 from flowforge.language.program import McpServer, ToolSpec
 from flowforge.language.types import ANY
 from flowforge.runtime.run import start
+from flowforge.secrets.secret import secret
+from flowforge.secrets.secret_box import SecretBox
 from flowforge.tools.mcp_server import open_server
+from flowforge.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -70,7 +76,7 @@ async def test_a_server_over_its_streams_lists_and_runs_its_tools(
     monkeypatch.setenv("FLOWFORGE_TEST_OTHER", "hidden")
     server = McpServer(COMMAND, env_names=("FLOWFORGE_TEST_TOKEN",))
 
-    async with open_server(spec(server), SUPPORT) as kit:
+    async with open_server(spec(server), SUPPORT, SecretBox()) as kit:
         names = {one.name for one in kit.definitions}
         assert {"kit__add", "kit__shout", "kit__fail"} <= names
         add = next(one for one in kit.definitions if one.name == "kit__add")
@@ -84,7 +90,8 @@ async def test_a_server_over_its_streams_lists_and_runs_its_tools(
 
 async def test_what_a_server_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLOWFORGE_TEST_TOKEN", raising=False)
-    async with open_server(spec(McpServer(COMMAND), only=("fail", "add")), SUPPORT) as kit:
+    only = spec(McpServer(COMMAND), only=("fail", "add"))
+    async with open_server(only, SUPPORT, SecretBox()) as kit:
         assert [one.name for one in kit.definitions] == ["kit__add", "kit__fail"]
         for member, arguments, code in (
             ("fail", {"reason": "no luck"}, "TL303"),
@@ -102,13 +109,13 @@ async def test_what_a_server_refuses_is_said(monkeypatch: pytest.MonkeyPatch) ->
         (spec(McpServer(url="http://127.0.0.1:9/mcp")), "TL301"),
     ):
         with pytest.raises(ToolError) as caught:
-            async with open_server(broken, SUPPORT):
+            async with open_server(broken, SUPPORT, SecretBox()):
                 pass
         assert caught.value.code == code
 
 
 async def test_a_server_that_dies_fails_its_calls_and_nothing_else() -> None:
-    async with open_server(spec(McpServer(COMMAND), timeout_s=5), SUPPORT) as kit:
+    async with open_server(spec(McpServer(COMMAND), timeout_s=5), SUPPORT, SecretBox()) as kit:
         for _ in range(2):
             with pytest.raises(ToolError) as caught:
                 await kit.call("leave", {}, "a")
@@ -116,8 +123,48 @@ async def test_a_server_that_dies_fails_its_calls_and_nothing_else() -> None:
 
 
 async def test_a_server_over_http_runs_its_tools(url: str) -> None:
-    async with open_server(spec(McpServer(url=url)), SUPPORT) as kit:
+    async with open_server(spec(McpServer(url=url)), SUPPORT, SecretBox()) as kit:
         assert await kit.call("add", {"left": 2, "right": 3}, "a") == 5
+
+
+async def test_a_process_is_given_secrets_that_it_cannot_tell_anybody() -> None:
+    secrets = SecretBox({"API_KEY": "s3cr3t-VALUE"})
+    server = McpServer(COMMAND, env={"TOKEN": "key " + secret("API_KEY"), "MODE": "fast"})
+
+    async with open_server(spec(server), SUPPORT, secrets) as kit:
+        token = await kit.call("variable", {"name": "TOKEN"}, "a")
+        mode = await kit.call("variable", {"name": "MODE"}, "a")
+        toolbox = Toolbox([kit.spec], {}, {kit.spec.location: kit}, secrets)
+        told = await toolbox.call(kit.spec, {"name": "TOKEN"}, "a", "variable")
+
+    assert ("key s3cr3t-VALUE", "fast", "key ***") == (token, mode, told)
+
+
+async def test_a_url_is_sent_secrets_in_headers_and_no_error_shows_them() -> None:
+    seen: list[dict[str, str]] = []
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append({name.lower(): value for name, value in self.headers.items()})
+            self.send_error(401, explain=self.headers["X-Key"])
+
+        def log_message(self, format: str, *args: object) -> None:
+            del format, args
+
+    secrets = SecretBox({"API_KEY": "s3cr3t-VALUE"})
+    with HTTPServer(("127.0.0.1", 0), Refusing) as http:
+        answering = threading.Thread(target=http.serve_forever, daemon=True)
+        answering.start()
+        url = f"http://127.0.0.1:{http.server_port}/mcp"
+        headers = {"X-Key": "key " + secret("API_KEY"), "X-Mode": "fast"}
+        with pytest.raises(ToolError) as caught:
+            async with open_server(spec(McpServer(url=url, headers=headers)), SUPPORT, secrets):
+                pass
+        http.shutdown()
+        answering.join()
+
+    assert ("key s3cr3t-VALUE", "fast") == (seen[0]["x-key"], seen[0]["x-mode"])
+    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
 
 
 async def test_a_step_calls_the_tools_of_a_server() -> None:
