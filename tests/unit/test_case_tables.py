@@ -31,10 +31,7 @@ def test_a_case_has_a_test_or_a_reason() -> None:
 
     without = {case: reason for case, reason in rows.items() if not TEST.search(reason)}
 
-    assert set(without.values()) == {
-        "there is no server yet",
-        "the language has no secrets yet",
-    }
+    assert {"there is no server yet"} == set(without.values())
 
 
 def test_every_test_of_the_table_is_there() -> None:
