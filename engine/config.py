@@ -9,6 +9,7 @@ from flowforge.engine.arguments import require, require_integer
 from flowforge.errors import EngineError
 
 SharedAttention: TypeAlias = Literal["auto", "off", "on"]
+Dtype: TypeAlias = Literal["auto", "float32", "bfloat16", "int4"]
 
 # More only cost: torch starts them all, and the system's limit ends the process.
 _MOST_THREADS = 1024
@@ -26,6 +27,11 @@ class EngineConfig:
     OMP_NUM_THREADS or else the cores this process may use.
     context_len: tokens of one sequence to load the model for; None for what it knows as it is. More
     turns on the long form of its rope scaling, for texts of any length.
+    dtype: what weights and activations are computed in. auto: in what the model was published in,
+    float32 where the CPU has no bfloat16; float32 products of few rows are taken from the weights
+    as they are stored (4 and 8 bits of a GGUF file, bfloat16) by the engine's own kernels, where
+    that is quicker; the numbers are the same, the order of sums is not. int4: the same, and refused
+    for a model without 4-bit weights. float32, bfloat16: by torch alone.
     shared_attention: whether KV rows that several sequences of a step have in common are read once
     for all of them. auto: where that is quicker. It changes the order of sums and so last bits.
     is_debug: free pages are filled with NaN and every KV row is tagged with the text that it stands
@@ -39,6 +45,7 @@ class EngineConfig:
     max_running: int = 64
     num_threads: int | None = None
     context_len: int | None = None
+    dtype: Dtype = "auto"
     shared_attention: SharedAttention = "auto"
     is_debug: bool = False
 
@@ -48,9 +55,9 @@ class EngineConfig:
         for name in ("kv_bytes", "num_pages", "num_threads", "context_len"):
             if getattr(self, name) is not None:
                 self._require_positive(name, getattr(self, name))
-        choices = get_args(SharedAttention)
-        is_met = self.shared_attention in choices
-        require(is_met, "shared_attention", f"one of {choices}", self.shared_attention, "EN230")
+        for name, choices in (("dtype", Dtype), ("shared_attention", SharedAttention)):
+            words, value = get_args(choices), getattr(self, name)
+            require(value in words, name, f"one of {words}", value, "EN230")
         if self.kv_bytes is not None and self.num_pages is not None:
             raise EngineError(
                 "EN230", "kv_bytes and num_pages are both set", help="set one of them"

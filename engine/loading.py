@@ -13,6 +13,7 @@ from flowforge.collector import resting_collector
 from flowforge.engine.arguments import require, require_integer
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.core import EngineCore
+from flowforge.engine.cores import num_usable_cores
 from flowforge.engine.engine import Engine
 from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache
@@ -65,7 +66,7 @@ class _TorchThreads:
 
         wanted = self._wanted
         if wanted is None and "OMP_NUM_THREADS" not in os.environ:
-            wanted = _num_usable_cores()
+            wanted = num_usable_cores()
         if wanted is None:
             return
         with _TorchThreads._lock:
@@ -99,7 +100,7 @@ def _make_core(
 
     threads.set()
     model = read_model_config(directory, config.context_len)
-    weights = weight_size(directory)
+    weights = weight_size(directory, config.dtype)
     shape = {
         "num_layers": model.num_layers,
         "num_kv_heads": model.num_kv_heads,
@@ -115,7 +116,7 @@ def _make_core(
     )
     kv_bytes = num_pages * config.page_size * row_bytes
     with _out_of_memory_said(weights.num_bytes, kv_bytes):
-        decoder = load_decoder(directory, model, dtype=weights.dtype)
+        decoder = load_decoder(directory, model, dtype=weights.dtype, kernels=weights.kernels)
         store = KvStore(
             **shape,
             num_pages=num_pages,
@@ -171,9 +172,3 @@ def _out_of_memory_said(weights: int, kv_bytes: int) -> Generator[None]:
             f"{in_bytes(kv_bytes)}; {in_bytes(free_memory())} are free now",
             help="give kv_bytes less, take a smaller model or end other programs",
         ) from error
-
-
-def _num_usable_cores() -> int:
-    # The affinity mask and not cpu_count: in a container the machine has cores that are not ours.
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from safetensors import SafetensorError, safe_open
 
+from flowforge.engine.models.quantized import KIND_OF_BYTES, QUANTIZED_FILE
 from flowforge.engine.models.text_part import text_tensors
 from flowforge.errors import EngineError
 
@@ -32,6 +33,7 @@ _DTYPES = {
     "BF16": torch.bfloat16,
     "F64": torch.float64,
 }
+_STORED_DTYPES = _DTYPES | {"U8": torch.uint8}
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -51,10 +53,10 @@ class _StoredTensor:
 
     @property
     def num_bytes(self) -> int:
-        return math.prod(self.shape) * _DTYPES[self.dtype].itemsize
+        return math.prod(self.shape) * _STORED_DTYPES[self.dtype].itemsize
 
     def view(self, shape: tuple[int, ...]) -> torch.Tensor:
-        dtype = _DTYPES[self.dtype]
+        dtype = _STORED_DTYPES[self.dtype]
         num_bytes = math.prod(shape) * dtype.itemsize
         values = self.content[self.start : self.start + num_bytes]
         # Other writers may start data on any byte; such a tensor is copied to where it can be read.
@@ -82,6 +84,14 @@ class Checkpoint:
     def num_values(self) -> int:
         """Numbers in all tensors together."""
         return sum(math.prod(tensor.shape) for tensor in self._tensors.values())
+
+    def dtypes(self, names: Sequence[str]) -> set[torch.dtype]:
+        """Those of some tensors, as they are stored. Raises like shape()."""
+        return {_STORED_DTYPES[self._find(name).dtype] for name in names}
+
+    def last_sizes(self) -> set[int]:
+        """The last dimensions of all tensors."""
+        return {tensor.shape[-1] for tensor in self._tensors.values()}
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of one tensor. Raises EngineError EN123 when the model has no such tensor."""
@@ -140,6 +150,22 @@ def open_checkpoint(directory: Path) -> Checkpoint:
             )
     if not tensors:
         raise _damaged(directory, "it holds no tensors")
+    return Checkpoint(directory, tensors)
+
+
+def open_quantized(directory: Path) -> Checkpoint | None:
+    """The matrices of a converted GGUF file as it had them, beside the same in float32.
+
+    See `quantized`. None where there are none. Raises EngineError EN122 for a damaged file.
+    """
+    path = directory / QUANTIZED_FILE
+    if not path.is_file():
+        return None
+    tensors = _read_file(path)
+    for name, tensor in tensors.items():
+        is_grouped = len(tensor.shape) == 3 and tensor.shape[2] in KIND_OF_BYTES
+        if tensor.dtype != "U8" or not is_grouped:
+            raise _damaged(path, f"{name!r} is {tensor.dtype} {list(tensor.shape)}")
     return Checkpoint(directory, tensors)
 
 

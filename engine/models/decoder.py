@@ -19,6 +19,7 @@ from flowforge.engine.models.rope import RotaryEmbedding, rotate
 if TYPE_CHECKING:
     from flowforge.engine.attention.interface import AttentionStep
     from flowforge.engine.models.config import ModelConfig
+    from flowforge.engine.models.linears import Linear
 
     Angles = tuple[torch.Tensor, torch.Tensor]
 
@@ -33,28 +34,24 @@ class QKNorm:
 
 @dataclass(frozen=True, slots=True)
 class MlpWeights:
-    """A gated MLP; gate_up: [2 · intermediate_size, hidden_size], gate rows first."""
+    """A gated MLP; gate_up gives 2 · intermediate_size, gate first."""
 
-    gate_up: torch.Tensor
-    gate_up_bias: torch.Tensor | None
-    down: torch.Tensor
-    down_bias: torch.Tensor | None
+    gate_up: Linear
+    down: Linear
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer; matrices are [rows out, columns in], all in one dtype on one device.
+    """One layer; all in one dtype on one device.
 
-    qkv: [(num_heads + 2 · num_kv_heads) · head_dim, hidden_size], Q rows first, then K, then V.
+    qkv gives (num_heads + 2 · num_kv_heads) · head_dim, Q first, then K, then V.
     Norms may be of a wider dtype and are then computed in it. The post norms are Gemma's.
     """
 
     attention_norm: torch.Tensor
-    qkv: torch.Tensor
-    qkv_bias: torch.Tensor | None
+    qkv: Linear
     qk_norm: QKNorm | None
-    output: torch.Tensor
-    output_bias: torch.Tensor | None
+    output: Linear
     attention_post_norm: torch.Tensor | None
     mlp_norm: torch.Tensor
     mlp: MlpWeights | ExpertWeights
@@ -63,15 +60,15 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """All tensors of a decoder; lm_head is the embedding itself in a tied model.
+    """All tensors of a decoder; lm_head multiplies with the embedding itself in a tied model.
 
-    embedding, lm_head: [vocab_size, hidden_size]; final_norm: [hidden_size].
+    embedding: [vocab_size, hidden_size]; final_norm: [hidden_size]; lm_head gives vocab_size.
     """
 
     embedding: torch.Tensor
     layers: tuple[LayerWeights, ...]
     final_norm: torch.Tensor
-    lm_head: torch.Tensor
+    lm_head: Linear
 
 
 class Decoder:
@@ -119,7 +116,7 @@ class Decoder:
         ):
             turns = None if of_layer.rope is None else angles[of_layer.rope]
             attended = self._attend(layer_idx, layer, hidden, turns, attention)
-            projected = F.linear(attended, layer.output, layer.output_bias)
+            projected = layer.output(attended)
             hidden = hidden + self._post_norm(projected, layer.attention_post_norm)
             normed = self._norm(hidden, layer.mlp_norm)
             hidden = hidden + self._post_norm(self._mlp(layer.mlp, normed), layer.mlp_post_norm)
@@ -130,7 +127,7 @@ class Decoder:
 
         Ids past the tokenizer's (a padded vocabulary) have scores too: the sampler masks them.
         """
-        logits = F.linear(hidden, self._weights.lm_head).to(torch.float32)
+        logits = self._weights.lm_head(hidden).to(torch.float32)
         softcap = self.config.logits_softcap
         return logits if softcap is None else softcap * torch.tanh(logits / softcap)
 
@@ -152,7 +149,7 @@ class Decoder:
         config = self.config
         num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
         normed = self._norm(hidden, layer.attention_norm)
-        projected = F.linear(normed, layer.qkv, layer.qkv_bias)
+        projected = layer.qkv(normed)
         heads = projected.view(-1, num_heads + 2 * num_kv_heads, config.head_dim)
         qk, v = heads.split_with_sizes((num_heads + num_kv_heads, num_kv_heads), dim=1)
         if layer.qk_norm is not None:
@@ -167,8 +164,8 @@ class Decoder:
         if isinstance(mlp, ExpertWeights):
             assert self.config.experts is not None, "a layer of experts has their configuration"
             return mix_experts(normed, mlp, self.config.experts)
-        gate, up = F.linear(normed, mlp.gate_up, mlp.gate_up_bias).chunk(2, dim=-1)
-        return F.linear(self._activate(gate) * up, mlp.down, mlp.down_bias)
+        gate, up = mlp.gate_up(normed).chunk(2, dim=-1)
+        return mlp.down(self._activate(gate) * up)
 
     def _activate(self, gate: torch.Tensor) -> torch.Tensor:
         if self.config.activation == "silu":

@@ -1,10 +1,11 @@
 """One GGUF file turned, once, into a Hugging Face directory that loads by memory map.
 
-Quantised weights become float32, exactly: rounding to bfloat16 would be other weights. A file all
-in half precision stays so. Where a family's rows of Q and K are in GGUF's interleaved rotary order
-they go back to the half-split order of Hugging Face, and each layer's tensors are written in the
-order the decoder fuses them (q, k, v, then gate, up), so that loading makes views of the file
-instead of copies.
+Quantised weights become float32, exactly: rounding to bfloat16 would be other weights. Those in 4
+or 8 bits are kept as they are, too: the fewer the rows of a step, the more it is the reading of
+weights that takes the time. A file all in half precision stays so. Where a family's rows of Q and K
+are in GGUF's interleaved rotary order they go back to the half-split order of Hugging Face, and
+each layer's tensors are written in the order the decoder fuses them (q, k, v, then gate, up), so
+that loading makes views of the file instead of copies.
 
 Source of the formats: the `gguf` package of llama.cpp (MIT) for GGUF, the safetensors format note.
 """
@@ -26,6 +27,7 @@ from flowforge.engine.models.gguf_config import (
 from flowforge.engine.models.gguf_file import GgufFile
 from flowforge.engine.models.gguf_names import Placed, placed_tensors
 from flowforge.engine.models.gguf_tokenizer import gguf_tokenizer, gguf_tokenizer_config
+from flowforge.engine.models.quantized import GROUP_BYTES, KIND_OF_GGUF_TYPE, QUANTIZED_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,20 +35,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    # float32, float16, or the bits of bfloat16
-    Values = NDArray[np.float32 | np.float16 | np.uint16]
+    # float32, float16, the bits of bfloat16, or groups of integers
+    Values = NDArray[np.float32 | np.float16 | np.uint16 | np.uint8]
 
-_ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "U8": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class _PlannedTensor:
-    """dtype: as safetensors names it."""
+    """dtype: as safetensors names it. groups: the same as the GGUF file has it, if that is kept."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     read: Callable[[], Values]
+    groups: _PlannedTensor | None = None
 
 
 def convert_gguf(gguf_path: Path, out_dir: Path) -> None:
@@ -66,6 +69,8 @@ def convert_gguf(gguf_path: Path, out_dir: Path) -> None:
         tokenizer_config = gguf_tokenizer_config(file, context_len)
     out_dir.mkdir(parents=True, exist_ok=True)
     _write_safetensors(out_dir / "model.safetensors", tensors, gguf_path)
+    if groups := _kept_groups(tensors):
+        _write_safetensors(out_dir / QUANTIZED_FILE, groups, gguf_path)
     _write_json(out_dir / "config.json", config)
     _write_json(out_dir / "generation_config.json", _generation_config(config))
     (out_dir / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
@@ -77,7 +82,7 @@ def converted_bytes(gguf_path: Path) -> int:
     file = GgufFile(gguf_path)
     with file.taking("what it says of the model"):
         tensors = _plan_tensors(file, gguf_model_config(file))
-    return sum(_num_bytes(tensor) for tensor in tensors)
+    return sum(_num_bytes(tensor) for tensor in (*tensors, *_kept_groups(tensors)))
 
 
 def _generation_config(config: dict[str, object]) -> dict[str, object]:
@@ -100,6 +105,10 @@ def _plan_tensors(file: GgufFile, config: dict[str, object]) -> list[_PlannedTen
             raise file.unsupported("tensor", name, supported)
         planned += [(one, _plan(file, name, one, config, architecture, half)) for one in placed]
     return [tensor for _, tensor in sorted(planned, key=lambda entry: entry[0].place)]
+
+
+def _kept_groups(tensors: list[_PlannedTensor]) -> list[_PlannedTensor]:
+    return [tensor.groups for tensor in tensors if tensor.groups is not None]
 
 
 def _half_precision(file: GgufFile) -> str | None:
@@ -139,7 +148,22 @@ def _plan(
                 return values - np.float32(1)
             return values if num_heads is None else _half_split_rows(values, num_heads)
 
-    return _PlannedTensor(placed.name, dtype, shape, read)
+    groups = None
+    if (kept := KIND_OF_GGUF_TYPE.get(kind)) is not None and placed.part is None:
+        groups = _plan_groups(placed.name, tensor, shape, GROUP_BYTES[kept], num_heads)
+    return _PlannedTensor(placed.name, dtype, shape, read, groups)
+
+
+def _plan_groups(
+    name: str, tensor: Any, shape: tuple[int, ...], group_bytes: int, num_heads: int | None
+) -> _PlannedTensor:
+    kept_shape = (shape[0], shape[1] // 32, group_bytes)
+
+    def read() -> Values:
+        groups = tensor.data.view(np.uint8).reshape(kept_shape)
+        return groups if num_heads is None else _half_split_rows(groups, num_heads)
+
+    return _PlannedTensor(name, "U8", kept_shape, read)
 
 
 def _stored(content: Any, dtype: str) -> Values:

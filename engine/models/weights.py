@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import torch
 
-from flowforge.engine.models.checkpoint import Checkpoint, open_checkpoint
+from flowforge.engine.models.checkpoint import Checkpoint, open_checkpoint, open_quantized
 from flowforge.engine.models.config import ModelConfig, read_model_config
 from flowforge.engine.models.decoder import (
     Decoder,
@@ -19,10 +19,17 @@ from flowforge.engine.models.decoder import (
     QKNorm,
 )
 from flowforge.engine.models.experts import ExpertWeights
+from flowforge.engine.models.kernel_choice import choose_kernels
+from flowforge.engine.models.linears import LinearMaker, StoredMatrix
+from flowforge.engine.models.quantized import KIND_OF_BYTES, QUANTIZED_FILE
+from flowforge.engine.native.library import GROUP_SIZE, find_library
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from flowforge.engine.config import Dtype
+    from flowforge.engine.models.linears import KernelUse, Linear
 
 _logger = logging.getLogger(__name__)
 
@@ -38,46 +45,123 @@ def load_decoder(
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device = "cpu",
+    kernels: KernelUse = "never",
 ) -> Decoder:
     """Load the decoder of a model directory (config.json and safetensors, one file or shards).
 
     Weights already in dtype on the CPU are views of the memory-mapped files: nothing is copied,
     and the files must stay as they are. dtype None keeps float32 weights exact; narrower ones
-    become bfloat16 where the CPU computes in it, else float32.
+    become bfloat16 where the CPU computes in it, else float32. kernels: when products in float32
+    are left to the engine's own; the first "measured" on a machine takes a second longer.
     Raises EngineError EN110 to EN114 (configuration) or EN120 to EN124 (weights).
     """
     config = read_model_config(directory) if config is None else config
     checkpoint = open_checkpoint(directory)
     _check_shapes(checkpoint, config, directory)
     dtype = _choose_dtype(checkpoint.stored_dtype) if dtype is None else dtype
-    source = _Source(checkpoint, dtype, torch.device(device))
+    maker = LinearMaker(kernels if torch.device(device).type == "cpu" else "never")
+    quantized = None if kernels == "never" else open_quantized(directory)
+    source = _Source(checkpoint, quantized, maker, dtype, torch.device(device))
     decoder = Decoder(config, _read_weights(source, config))
     _report_unused(checkpoint, directory)
+    choose_kernels(maker)
     return decoder
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSize:
-    """What the weights are once `load_decoder` has them, with no dtype given."""
+    """What `load_decoder` is to be told, and what the weights take then."""
 
     dtype: torch.dtype
     num_bytes: int
+    kernels: KernelUse
 
 
-def weight_size(directory: Path) -> WeightSize:
-    """Known from the files' headers alone. Raises EngineError EN120 to EN124."""
+def weight_size(directory: Path, choice: Dtype = "auto") -> WeightSize:
+    """Known from the files' headers alone.
+
+    Raises EngineError EN120 to EN124 (weights), EN125 when `choice` is int4 and the model has no
+    4-bit weights, EN126 when it is and there are no kernels for them.
+    """
     checkpoint = open_checkpoint(directory)
-    dtype = _choose_dtype(checkpoint.stored_dtype)
-    return WeightSize(dtype, checkpoint.num_values * dtype.itemsize)
+    kernels: KernelUse = "measured"
+    match choice:
+        case "auto":
+            dtype = _choose_dtype(checkpoint.stored_dtype)
+        case "int4":
+            _require_4_bit(directory)
+            dtype = torch.float32
+        case "float32" | "bfloat16":
+            dtype = torch.float32 if choice == "float32" else torch.bfloat16
+            kernels = "never"
+        case _:
+            assert_never(choice)
+    num_bytes = checkpoint.num_values * dtype.itemsize
+    if kernels == "measured" and dtype == torch.float32 and find_library() is not None:
+        quantized = open_quantized(directory)
+        if quantized is not None:
+            num_bytes += quantized.num_values
+        elif checkpoint.stored_dtype == torch.bfloat16:
+            num_bytes += checkpoint.num_values * torch.bfloat16.itemsize
+    return WeightSize(dtype, num_bytes, kernels)
 
 
 class _Source:
     """Tensors of a checkpoint in the dtype and on the device they will run in."""
 
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        quantized: Checkpoint | None,
+        maker: LinearMaker,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
         self._checkpoint = checkpoint
+        self._quantized = quantized
+        self._maker = maker
         self._dtype = dtype
         self._device = device
+
+    def linear(self, prefix: str, names: Sequence[str], *, has_bias: bool = False) -> Linear:
+        """The product with matrices on top of each other."""
+        full_names = [f"{prefix}.{name}.weight" for name in names]
+        bias = self.stacked(prefix, names, "bias") if has_bias else None
+        return self._linear(full_names, self.stacked(prefix, names), bias)
+
+    def lm_head(self, name: str, weight: torch.Tensor) -> Linear:
+        """The product with one matrix that is there already."""
+        return self._linear([name], weight, None)
+
+    def _linear(
+        self, names: Sequence[str], weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> Linear:
+        return self._maker.make(weight, bias, self._stored(names))
+
+    def _stored(self, names: Sequence[str]) -> StoredMatrix | None:
+        """What the kernels read instead of float32, if the files have it."""
+        if self._maker.use == "never":
+            return None
+        quantized = self._quantized
+        if quantized is not None and all(name in quantized for name in names):
+            sizes = {self._group_bytes(quantized, name) for name in names}
+            if len(sizes) == 1:
+                return StoredMatrix(KIND_OF_BYTES[sizes.pop()], quantized.stacked(names))
+        if self._checkpoint.dtypes(names) == {torch.bfloat16}:
+            return StoredMatrix("bfloat16", self._checkpoint.stacked(names))
+        return None
+
+    def _group_bytes(self, quantized: Checkpoint, name: str) -> int:
+        num_rows, num_columns = self._checkpoint.shape(name)
+        expected, found = (num_rows, num_columns // GROUP_SIZE), quantized.shape(name)
+        if found[:2] != expected:
+            raise EngineError(
+                "EN113",
+                f"{name!r} has {list(found[:2])} groups in {QUANTIZED_FILE!r}, "
+                f"expected {list(expected)}",
+                help="both weight files must be of one model: remove the folder and convert again",
+            )
+        return found[2]
 
     def stacked(self, prefix: str, names: Sequence[str], kind: str = "weight") -> torch.Tensor:
         full_names = [f"{prefix}.{name}.{kind}" for name in names]
@@ -95,18 +179,18 @@ class _Source:
 
 def _read_weights(source: _Source, config: ModelConfig) -> DecoderWeights:
     embedding = source.tensor(_EMBEDDING)
+    head = _EMBEDDING if config.is_tied else _LM_HEAD
     return DecoderWeights(
         embedding=embedding,
         layers=tuple(_read_layer(source, config, idx) for idx in range(config.num_layers)),
         final_norm=source.norm(_FINAL_NORM, config),
-        lm_head=embedding if config.is_tied else source.tensor(_LM_HEAD),
+        lm_head=source.lm_head(head, embedding if config.is_tied else source.tensor(_LM_HEAD)),
     )
 
 
 def _read_layer(source: _Source, config: ModelConfig, layer_idx: int) -> LayerWeights:
     prefix = f"model.layers.{layer_idx}"
     attention = f"{prefix}.self_attn"
-    qkv = _qkv_names(config)
     norms = _norm_names(config)
 
     def norm(name: str | None) -> torch.Tensor | None:
@@ -114,13 +198,9 @@ def _read_layer(source: _Source, config: ModelConfig, layer_idx: int) -> LayerWe
 
     return LayerWeights(
         attention_norm=source.norm(f"{prefix}.{_ATTENTION_NORM}.weight", config),
-        qkv=source.stacked(attention, qkv),
-        qkv_bias=source.stacked(attention, qkv, "bias") if config.has_qkv_bias else None,
+        qkv=source.linear(attention, _qkv_names(config), has_bias=config.has_qkv_bias),
         qk_norm=_read_qk_norm(source, attention, config) if config.family.has_qk_norm else None,
-        output=source.stacked(attention, ("o_proj",)),
-        output_bias=(
-            source.stacked(attention, ("o_proj",), "bias") if config.has_output_bias else None
-        ),
+        output=source.linear(attention, ("o_proj",), has_bias=config.has_output_bias),
         attention_post_norm=norm(norms.attention_post),
         mlp_norm=source.norm(f"{prefix}.{norms.mlp}.weight", config),
         mlp=(
@@ -138,12 +218,10 @@ def _read_qk_norm(source: _Source, attention: str, config: ModelConfig) -> QKNor
 
 
 def _read_mlp(source: _Source, mlp: str, config: ModelConfig) -> MlpWeights:
-    gate_up, has_bias = _gate_up_names(config), config.has_mlp_bias
+    has_bias = config.has_mlp_bias
     return MlpWeights(
-        gate_up=source.stacked(mlp, gate_up),
-        gate_up_bias=source.stacked(mlp, gate_up, "bias") if has_bias else None,
-        down=source.stacked(mlp, ("down_proj",)),
-        down_bias=source.stacked(mlp, ("down_proj",), "bias") if has_bias else None,
+        gate_up=source.linear(mlp, _gate_up_names(config), has_bias=has_bias),
+        down=source.linear(mlp, ("down_proj",), has_bias=has_bias),
     )
 
 
@@ -319,6 +397,24 @@ def _choose_dtype(stored: torch.dtype) -> torch.dtype:
     if stored.itemsize > torch.bfloat16.itemsize:
         return torch.float32
     return torch.bfloat16 if _has_native_bfloat16() else torch.float32
+
+
+def _require_4_bit(directory: Path) -> None:
+    quantized = open_quantized(directory)
+    kinds = {"q4_0", "q4_1"}
+    if quantized is None or not kinds & {KIND_OF_BYTES[size] for size in quantized.last_sizes()}:
+        raise EngineError(
+            "EN125",
+            f"dtype int4 needs a model with 4-bit weights, {str(directory)!r} has none",
+            help="give a GGUF file of type Q4_0 or Q4_1, or take dtype auto; a GGUF model that was "
+            "converted by an older version is converted again when its folder is removed",
+        )
+    if find_library() is None:
+        raise EngineError(
+            "EN126",
+            "dtype int4 needs compiled kernels, and they cannot be made on this machine",
+            help="install a C compiler (cc, gcc or clang), or take dtype auto",
+        )
 
 
 def _has_native_bfloat16() -> bool:

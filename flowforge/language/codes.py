@@ -217,6 +217,8 @@ ROOM_CODES: Mapping[str, str] = {
     "EN122": "a pointer to weights in place of weights",
     "EN123": "a tensor is missing among the weights",
     "EN124": "a model without safetensors files",
+    "EN125": "4-bit weights are asked of a model that has none",
+    "EN126": "kernels that cannot be compiled on this machine are needed",
     "EN131": "a GGUF file that cannot be read",
     "EN132": "a GGUF file with something that is not supported",
     # The engine.

@@ -1,0 +1,126 @@
+"""Which kernel is quicker on this machine, for each shape and number of rows: measured once, kept.
+
+Kept so that a second start costs nothing, and so that the same run takes the same kernels and gives
+the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from flowforge.engine.native.library import find_library
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowforge.engine.models.linears import (
+        ChosenLinear,
+        Linear,
+        LinearMaker,
+        MatrixShape,
+    )
+
+_logger = logging.getLogger(__name__)
+
+_ROWS = (1, 2, 4, 8, 16, 32, 64)
+_NUM_REPEATS = 3
+# Enough of them that weights come from memory and not from the last level cache, as in a step.
+_CACHE_BYTES = 64 << 20
+_MOST_MATRICES = 4
+# What one product may take: more rows than that tell nothing new.
+_LONG_S = 0.03
+
+
+@torch.inference_mode()
+def choose_kernels(maker: LinearMaker) -> None:
+    """Set every choice of a model: from the machine's file, or measured now and written there."""
+    library = find_library()
+    if library is None or not maker.made:
+        return
+    threads = torch.get_num_threads()
+    path = library.path.with_name(f"{library.path.stem}-{torch.__version__}-{threads}.json")
+    known = _read(path)
+    measured: dict[str, int] = {}
+    for shape, linears in maker.made.items():
+        most_rows = known.get(_name(shape))
+        if most_rows is None:
+            most_rows = measured[_name(shape)] = _most_rows(linears)
+        linears[0].choice.most_rows = most_rows
+    if measured:
+        # Read again: other processes measure other shapes meanwhile.
+        _write(path, _read(path) | measured)
+
+
+def _most_rows(linears: Sequence[ChosenLinear]) -> int:
+    """Up to how many rows the engine's kernels are to be taken: the limit that costs least.
+
+    All row counts together decide, so that one that was disturbed does not.
+    """
+    weight = linears[0].many.weight
+    enough = max(1, _CACHE_BYTES // (weight.numel() * weight.element_size()))
+    some = linears[: min(enough, _MOST_MATRICES)]
+    gain, best_gain, most_rows = 0.0, 0.0, 0
+    for num_rows in _ROWS:
+        x = torch.ones((num_rows, weight.shape[1]))
+        gain += _gain(some, x)
+        if gain > best_gain:
+            best_gain, most_rows = gain, num_rows
+        if _seconds([some[0].few], x) > _LONG_S:
+            break
+    return most_rows
+
+
+def _gain(linears: Sequence[ChosenLinear], x: torch.Tensor) -> float:
+    """The logarithm of torch's time over the kernels'."""
+    few_s, many_s = float("inf"), float("inf")
+    # Taken in turns, so that what else the machine does befalls both.
+    for _ in range(_NUM_REPEATS):
+        few_s = min(few_s, _seconds([linear.few for linear in linears], x))
+        many_s = min(many_s, _seconds([linear.many for linear in linears], x))
+    return math.log(many_s / few_s)
+
+
+def _seconds(linears: Sequence[Linear], x: torch.Tensor) -> float:
+    start = time.perf_counter()
+    for linear in linears:
+        linear(x)
+    return time.perf_counter() - start
+
+
+def _name(shape: MatrixShape) -> str:
+    return f"{shape.kind} {shape.num_rows_out}x{shape.num_columns_in}"
+
+
+def _read(path: Path) -> dict[str, int]:
+    try:
+        content: object = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # not there yet, or not whole: measured again
+    if not isinstance(content, dict):
+        return {}
+    entries = cast("dict[object, object]", content)
+    return {
+        str(name): most_rows
+        for name, most_rows in entries.items()
+        if isinstance(most_rows, int) and most_rows >= 0
+    }
+
+
+def _write(path: Path, choices: dict[str, int]) -> None:
+    text = json.dumps(choices, indent=2, sort_keys=True) + "\n"
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=".choices-", dir=path.parent)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except OSError as error:
+        _logger.info("the choice of kernels is not kept: %s", error)

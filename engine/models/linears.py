@@ -1,0 +1,140 @@
+"""Matrix products of a model: which kernel computes one, by the number of its rows.
+
+A step of few rows is as quick as its weights are read, one of many as the processor multiplies. So
+a matrix may have two forms: as it is stored, for the engine's own kernels, and as torch wants it.
+Both give the product with the same numbers; sums are in another order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+
+from flowforge.engine.native.library import GROUP_SIZE, MOST_COLUMNS_IN, find_library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowforge.engine.native.library import LinearLibrary, WeightKind
+
+    Linear: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+    """From [T, columns in] to [T, rows out], in one dtype."""
+
+KernelUse: TypeAlias = Literal["never", "measured", "always"]
+"""When products are left to the engine's own kernels. always: every row has the same bits in every
+batch."""
+
+# Smaller matrices are read in less time than a call takes: nothing to gain, and nothing to measure.
+_LEAST_VALUES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMatrix:
+    """A matrix [rows out, columns in] as a file has it; see `WeightKind`."""
+
+    kind: WeightKind
+    weight: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixShape:
+    """What the choice of a kernel depends on."""
+
+    kind: WeightKind
+    num_rows_out: int
+    num_columns_in: int
+
+
+@dataclass(slots=True)
+class KernelChoice:
+    """Up to how many rows matrices of one shape are left to the engine's kernels."""
+
+    shape: MatrixShape
+    most_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TorchLinear:
+    """By torch; weight: [rows out, columns in], bias: [rows out]."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """See `Linear`."""
+        return F.linear(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class NativeLinear:
+    """By the engine's kernels, from weights as they are stored."""
+
+    library: LinearLibrary
+    stored: StoredMatrix
+    num_rows_out: int
+    bias: torch.Tensor | None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """See `Linear`; float32."""
+        stored = self.stored
+        out = self.library.linear(stored.kind, stored.weight, x.contiguous(), self.num_rows_out)
+        return out if self.bias is None else out.add_(self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenLinear:
+    """By the engine's kernels for few rows, by torch for more."""
+
+    few: NativeLinear
+    many: TorchLinear
+    choice: KernelChoice
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """See `Linear`."""
+        return self.few(x) if x.shape[0] <= self.choice.most_rows else self.many(x)
+
+
+@dataclass(slots=True)
+class LinearMaker:
+    """Makes the products of one model, and knows what is to be chosen for them.
+
+    use: "measured" takes torch until `choices` say more. made: those with a choice, by shape.
+    """
+
+    use: KernelUse
+    made: dict[MatrixShape, list[ChosenLinear]] = field(
+        default_factory=dict["MatrixShape", "list[ChosenLinear]"]
+    )
+
+    @property
+    def choices(self) -> list[KernelChoice]:
+        """One for each shape."""
+        return [linears[0].choice for linears in self.made.values()]
+
+    def make(
+        self, weight: torch.Tensor, bias: torch.Tensor | None, stored: StoredMatrix | None = None
+    ) -> Linear:
+        """The product with a matrix.
+
+        weight: as torch wants it, [rows out, columns in]. stored: the same numbers as a file has
+        them; None: weight itself.
+        """
+        dense = TorchLinear(weight, bias)
+        library = find_library() if self.use != "never" else None
+        num_rows_out, num_columns_in = weight.shape
+        is_fit = num_columns_in % GROUP_SIZE == 0 and num_columns_in <= MOST_COLUMNS_IN
+        is_large = weight.numel() >= _LEAST_VALUES or self.use == "always"
+        if library is None or not (is_fit and is_large and weight.dtype == torch.float32):
+            return dense
+        stored = StoredMatrix("float32", weight.contiguous()) if stored is None else stored
+        native = NativeLinear(library, stored, num_rows_out, bias)
+        if self.use == "always":
+            return native
+        shape = MatrixShape(stored.kind, num_rows_out, num_columns_in)
+        others = self.made.setdefault(shape, [])
+        choice = others[0].choice if others else KernelChoice(shape)
+        others.append(ChosenLinear(native, dense, choice))
+        return others[-1]

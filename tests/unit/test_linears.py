@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import gguf
+import pytest
+import torch
+from gguf.quants import dequantize, quantize
+
+from flowforge.engine.cores import num_usable_cores
+from flowforge.engine.models import kernel_choice
+from flowforge.engine.models.linears import (
+    ChosenLinear,
+    LinearMaker,
+    NativeLinear,
+    StoredMatrix,
+    TorchLinear,
+)
+from flowforge.engine.native import library
+from flowforge.engine.native.library import WEIGHT_KINDS, LinearLibrary, find_library
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flowforge.engine.native.library import WeightKind
+
+# Products of 576 standard normal numbers are of the size 24; sums in another order differ by this.
+TOLERANCE = 1e-4
+ROWS_OUT, COLUMNS_IN = 131, 576  # no multiple of a tile; SmolLM2's width
+
+
+@pytest.fixture(scope="module")
+def kernels() -> LinearLibrary:
+    found = find_library()
+    if found is None:
+        pytest.skip("there is no C compiler on this machine")
+    return found
+
+
+def stored(kind: WeightKind) -> tuple[StoredMatrix, torch.Tensor]:
+    """A random matrix as a file has it, and the same in float32."""
+    weight = torch.randn((ROWS_OUT, COLUMNS_IN), generator=torch.Generator().manual_seed(5))
+    if kind == "float32":
+        return StoredMatrix(kind, weight), weight
+    if kind == "bfloat16":
+        return StoredMatrix(kind, weight.bfloat16()), weight.bfloat16().float()
+    gguf_type = gguf.GGMLQuantizationType[kind.upper()]
+    groups = quantize(weight.numpy(), gguf_type)
+    values = torch.from_numpy(dequantize(groups, gguf_type))
+    return StoredMatrix(kind, torch.from_numpy(groups.copy())), values
+
+
+def inputs(num_rows: int) -> torch.Tensor:
+    return torch.randn((100, COLUMNS_IN), generator=torch.Generator().manual_seed(6))[:num_rows]
+
+
+def native(kernels: LinearLibrary, kind: WeightKind) -> NativeLinear:
+    return NativeLinear(kernels, stored(kind)[0], ROWS_OUT, None)
+
+
+@pytest.mark.parametrize("kind", WEIGHT_KINDS)
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 5, 7, 48, 49, 100])
+def test_the_kernels_multiply_with_the_very_numbers_that_are_stored(
+    kernels: LinearLibrary, kind: WeightKind, num_rows: int
+) -> None:
+    x = inputs(num_rows)
+    expected = (x.double() @ stored(kind)[1].double().T).float()
+
+    found = native(kernels, kind)(x)
+
+    assert (expected - found).abs().max().item() < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", WEIGHT_KINDS)
+def test_a_row_has_the_same_bits_in_every_batch(kernels: LinearLibrary, kind: WeightKind) -> None:
+    x = inputs(100)
+    linear = native(kernels, kind)
+    alone = torch.cat([linear(row[None]) for row in x])
+
+    for num_rows in (2, 3, 4, 7, 47, 48, 51, 100):
+        for start in (0, 1, 100 - num_rows):
+            batch = slice(start, start + num_rows)
+            assert torch.equal(alone[batch], linear(x[batch]))
+
+
+def test_a_row_has_the_same_bits_with_every_number_of_threads(kernels: LinearLibrary) -> None:
+    x, linear = inputs(7), native(kernels, "q4_1")
+    expected = linear(x)
+    before = torch.get_num_threads()
+    try:
+        for threads in (2, 3, 5):
+            torch.set_num_threads(threads)
+            assert torch.equal(expected, linear(x))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_product_of_no_rows_is_empty(kernels: LinearLibrary) -> None:
+    assert (0, ROWS_OUT) == native(kernels, "q4_0")(inputs(0)).shape
+
+
+def test_a_bias_is_added(kernels: LinearLibrary) -> None:
+    bias = torch.arange(float(ROWS_OUT))
+    matrix, weight = stored("q8_0")
+    expected = torch.nn.functional.linear(inputs(3), weight, bias)
+
+    found = NativeLinear(kernels, matrix, ROWS_OUT, bias)(inputs(3))
+
+    assert (expected - found).abs().max().item() < TOLERANCE
+
+
+# --- who computes what -------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("kernels")
+def test_torch_computes_what_has_more_rows_than_were_chosen() -> None:
+    maker = LinearMaker("measured")
+    weight = torch.randn((128, 576), generator=torch.Generator().manual_seed(1))
+    linear = maker.make(weight, None)
+    x = inputs(9)
+    (choice,) = maker.choices
+    choice.most_rows = 8
+
+    assert isinstance(linear, ChosenLinear)
+    assert torch.equal(linear.few(x[:8]), linear(x[:8]))
+    assert torch.equal(torch.nn.functional.linear(x, weight), linear(x))
+
+
+@pytest.mark.parametrize("use", ["measured", "always"])
+@pytest.mark.parametrize(
+    "weight",
+    [torch.zeros((4096, 48)), torch.zeros((2048, 64), dtype=torch.bfloat16)],
+    ids=["columns", "dtype"],
+)
+def test_what_the_kernels_cannot_do_is_torchs(use: str, weight: torch.Tensor) -> None:
+    maker = LinearMaker("always" if use == "always" else "measured")
+
+    assert isinstance(maker.make(weight, None), TorchLinear)
+    assert [] == maker.choices
+
+
+def test_small_matrices_are_not_measured() -> None:
+    assert isinstance(LinearMaker("measured").make(torch.zeros((64, 64)), None), TorchLinear)
+
+
+def test_a_choice_is_measured_once_and_read_by_the_next_start(
+    kernels: LinearLibrary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    elsewhere = LinearLibrary(kernels.path)
+    elsewhere.path = tmp_path / "linear.so"
+    monkeypatch.setattr(kernel_choice, "find_library", lambda: elsewhere)
+    maker = LinearMaker("measured")
+    maker.make(torch.ones((2048, 64)), None)
+
+    kernel_choice.choose_kernels(maker)
+
+    (path,) = tmp_path.glob("*.json")
+    measured = json.loads(path.read_text(encoding="utf-8"))
+    assert {"float32 2048x64": maker.choices[0].most_rows} == measured
+    path.write_text('{"float32 2048x64": 5}', encoding="utf-8")
+    kernel_choice.choose_kernels(maker)
+    assert [5] == [choice.most_rows for choice in maker.choices]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"float32 2048x64": "many"}', '{"float32'])
+def test_a_damaged_file_of_choices_is_measured_again(
+    kernels: LinearLibrary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
+) -> None:
+    elsewhere = LinearLibrary(kernels.path)
+    elsewhere.path = tmp_path / "linear.so"
+    monkeypatch.setattr(kernel_choice, "find_library", lambda: elsewhere)
+    maker = LinearMaker("measured")
+    maker.make(torch.ones((2048, 64)), None)
+    name = f"linear-{torch.__version__}-{torch.get_num_threads()}.json"
+    (tmp_path / name).write_text(content, encoding="utf-8")
+
+    kernel_choice.choose_kernels(maker)
+
+    assert (
+        maker.choices[0].most_rows == json.loads((tmp_path / name).read_text())["float32 2048x64"]
+    )
+
+
+# --- the compiler ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false", ""])
+def test_without_a_compiler_there_are_no_kernels_and_it_is_said(
+    compiler: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("FLOWFORGE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", compiler)
+
+    with caplog.at_level(logging.INFO):
+        assert library.find_library.__wrapped__() is None
+
+    assert ["no compiled kernels"] == [
+        record.getMessage().partition(":")[0] for record in caplog.records
+    ]
+
+
+def test_kernels_that_compute_something_else_are_not_used(
+    kernels: LinearLibrary, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = LinearLibrary.linear
+
+    def wrong(
+        self: LinearLibrary, kind: WeightKind, weight: torch.Tensor, x: torch.Tensor, rows: int
+    ) -> torch.Tensor:
+        return real(self, kind, weight, x, rows) * 1.01
+
+    monkeypatch.setattr(LinearLibrary, "linear", wrong)
+
+    assert library.find_library.__wrapped__() is None
+    assert ["not used"] == [record.getMessage()[-8:] for record in caplog.records]
+    assert kernels.path.is_file()
+
+
+# --- cores -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("granted", "most"),
+    [("50000 100000", 1), ("100000 100000", 1), ("max 100000", None), ("oops", None)],
+)
+def test_a_control_group_limits_the_threads(granted: str, most: int | None, tmp_path: Path) -> None:
+    without = num_usable_cores(tmp_path)
+    (tmp_path / "cpu.max").write_text(granted, encoding="ascii")
+
+    assert (most or without) == num_usable_cores(tmp_path)
