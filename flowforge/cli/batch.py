@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from flowforge.journal.writer import JournalWriter
     from flowforge.language.program import JsonValue, Program
     from flowforge.runtime.people import Asker
+    from flowforge.telemetry.run_log import RunLog
 
 _SEED_BITS = 48
 _MAX_PROBLEMS = 10
@@ -129,7 +130,9 @@ class BatchRunner:
         asker: Asker,
         writer: JournalWriter,
         options: Mapping[str, JsonValue],
+        log: RunLog | None = None,
     ) -> None:
+        self._log = log
         self._batch = batch
         self._backend = backend
         self._asker = asker
@@ -203,8 +206,9 @@ class BatchRunner:
             asker=self._asker,
             journal=journal,
         ) as run:
-            async for _ in run.events():
-                pass
+            async for event in run.events():
+                if self._log is not None and event.seq >= journal.first_seq:
+                    self._log.take(event, journal.run_id)
         found = self._writer.journal.run(self._batch.run_id(row))
         return _result_of_run(row, found)
 

@@ -13,12 +13,15 @@ from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.journals import journal_option, open_journal
+from flowforge.cli.logs import log_options, open_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowforge.cli.batch import Batch, RowFile, RowResult
+    from flowforge.cli.logs import LogOptions
     from flowforge.journal.journal import Journal
+    from flowforge.telemetry.run_log import RunLog
 
 
 @click.command("map")
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 @options.model
 @journal_option
 @click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress.")
+@log_options
 @options.traceback
 @click.option("--backend", default="engine", hidden=True)
 @guarded
@@ -52,6 +56,7 @@ def map_(
     model: str | None,
     journal_path: Path | None,
     is_quiet: bool,
+    log: LogOptions | None,
     traceback: bool,
     backend: str,
 ) -> ExitCode:
@@ -76,9 +81,10 @@ def map_(
     model = loaded.program.model if model is None else model
     answers = read_answers(answers_file)
     is_seeded = seed is not None
+    is_quiet = is_quiet or (log is not None and log.takes_stderr)
     settings = _Settings(backend, model, answers, jobs, retry_failed, is_quiet, is_seeded)
-    with open_journal(journal_path) as journal:
-        anyio.run(_run, batch, out, journal, settings)
+    with open_journal(journal_path) as journal, open_log(log) as run_log:
+        anyio.run(_run, batch, out, journal, settings, run_log)
     return _conclude(out, is_quiet=is_quiet)
 
 
@@ -95,7 +101,9 @@ class _Settings:
     is_seeded: bool
 
 
-async def _run(batch: Batch, out: RowFile, journal: Journal, settings: _Settings) -> None:
+async def _run(
+    batch: Batch, out: RowFile, journal: Journal, settings: _Settings, log: RunLog | None
+) -> None:
     from flowforge.cli.answers import asker_for
     from flowforge.cli.backends import open_backend
     from flowforge.cli.batch import BatchRunner
@@ -115,7 +123,7 @@ async def _run(batch: Batch, out: RowFile, journal: Journal, settings: _Settings
             asker = asker_for(settings.answers, NoProgress())
             kept = kept_options(settings.backend, settings.model, settings.answers)
             kept["is_seeded"] = settings.is_seeded
-            runner = BatchRunner(batch, backend, asker, JournalWriter(journal), kept)
+            runner = BatchRunner(batch, backend, asker, JournalWriter(journal), kept, log)
 
             def take(result: RowResult) -> None:
                 out.append(result)

@@ -13,9 +13,12 @@ from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.journals import journal_option, open_journal, run_argument
+from flowforge.cli.logs import log_options
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from flowforge.cli.logs import LogOptions
 
 
 @click.command
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, metavar="N", help="For what is run again; else the run's own.")
 @journal_option
 @options.display
+@log_options
 @options.detached
 @options.traceback
 @guarded
@@ -38,6 +42,7 @@ def rerun(
     is_quiet: bool,
     detach: bool,
     waits_for_answers: bool,
+    log: LogOptions | None,
     traceback: bool,
 ) -> ExitCode:
     """Run again from a step, with the results that came before it.
@@ -59,7 +64,9 @@ def rerun(
         if detach:
             return run_detached(journal.path)
         begun = row.begun if seed is None else replace(row.begun, seed=seed)
-        session = options_of(row, answers={}, display=display, waits_for_answers=waits_for_answers)
+        session = options_of(
+            row, answers={}, display=display, waits_for_answers=waits_for_answers, log=log
+        )
         launch = launch_of(begun, as_json=as_json)
         if launch is None:
             return ExitCode.WORKFLOW

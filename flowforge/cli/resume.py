@@ -11,10 +11,12 @@ from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.journals import journal_option
+from flowforge.cli.logs import log_options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from flowforge.cli.logs import LogOptions
     from flowforge.runtime.uncertainty import OnUncertain
 
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     help="What to do about calls that may have done their work, whatever their tools say.",
 )
 @options.display
+@log_options
 @options.detached
 @options.traceback
 @guarded
@@ -48,6 +51,7 @@ def resume(
     is_quiet: bool,
     detach: bool,
     waits_for_answers: bool,
+    log: LogOptions | None,
     traceback: bool,
 ) -> ExitCode:
     """Go on with a run where it stopped; without RUN, the newest that is not done.
@@ -71,7 +75,7 @@ def resume(
         if detach:
             return run_detached(journal.path)
         session = options_of(
-            row, answers=answers, display=display, waits_for_answers=waits_for_answers
+            row, answers=answers, display=display, waits_for_answers=waits_for_answers, log=log
         )
         launch = launch_of(row.begun, as_json=as_json)
         if launch is None:

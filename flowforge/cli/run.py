@@ -13,10 +13,12 @@ from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.journals import journal_option, open_journal
+from flowforge.cli.logs import log_options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from flowforge.cli.logs import LogOptions
     from flowforge.cli.session import SessionOptions
     from flowforge.cli.workflows import Launch
     from flowforge.journal.journal import Journal
@@ -83,6 +85,7 @@ _AT_LEAST_ONE = click.IntRange(min=1)
     is_flag=True,
     help="Say of every step with 'cache' whether its result was there, and if not, what differs.",
 )
+@log_options
 @options.tool_format
 @options.traceback
 @click.option("--backend", default="engine", hidden=True)
@@ -109,6 +112,7 @@ def run(
     no_cache: bool,
     explain_cache: bool,
     otel: bool,
+    log: LogOptions | None,
     tool_format: str | None,
     traceback: bool,
     backend: str,
@@ -175,6 +179,7 @@ def run(
         explains_cache=explain_cache,
         is_traced=otel,
         tool_format=tool_format,
+        log=log,
     )
     cache: dict[str, JsonValue] = {"uses_cache": not no_cache, "is_seeded": seed is not None}
     if no_journal:

@@ -16,6 +16,7 @@ from flowforge.cli.backends import open_backend
 from flowforge.cli.download import DownloadProgress
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import print_json_line, report_run_failure
+from flowforge.cli.logs import open_log
 from flowforge.cli.progress import Progress, choose_progress
 from flowforge.control.desk import Control
 from flowforge.control.gate import GatedBackend
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import TracerProvider
 
+    from flowforge.cli.logs import LogOptions
     from flowforge.cli.options import Display
     from flowforge.cli.workflows import Launch
     from flowforge.engine.config import EngineConfig
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from flowforge.runtime.handle import RunHandle
     from flowforge.runtime.people import Asker
     from flowforge.runtime.run_journal import RunJournal
+    from flowforge.telemetry.run_log import RunLog
 
 _FRAME_S = 0.1
 
@@ -68,6 +71,7 @@ class SessionOptions:
     explains_cache: bool = False
     is_traced: bool = False
     tool_format: str | None = None
+    log: LogOptions | None = None
 
     @property
     def as_json(self) -> bool:
@@ -94,7 +98,11 @@ class Session:
         self._enter_journal = enter_journal
         self._run_id: str | None = None
         self._options = options
-        self._progress: Progress = choose_progress(options.display)
+        # Two that write to one stderr would be read by nobody.
+        is_logged_there = options.log is not None and options.log.takes_stderr
+        self._progress: Progress = choose_progress("none" if is_logged_there else options.display)
+        self._log: RunLog | None = None
+        self._first_seq: Callable[[], int] = lambda: 0
         self._run: RunHandle[object] | None = None
         self._cache: StepCache | None = None
         self._control = Control(self._cancel_run)
@@ -105,10 +113,12 @@ class Session:
     def run(self) -> ExitCode:
         """Block until the run has ended and its backend is closed.
 
-        Raises EngineError EN801 or EN802 where the run cannot be traced as asked for.
+        Raises EngineError EN801 or EN802 where the run cannot be traced as asked for, EN803 where
+        it cannot be logged.
         """
         self._provider = provider_for(os.environ, is_asked_for=self._options.is_traced)
-        return anyio.run(self._main)
+        with open_log(self._options.log) as self._log:
+            return anyio.run(self._main)
 
     async def _main(self) -> ExitCode:
         code = ExitCode.DONE
@@ -139,6 +149,8 @@ class Session:
             ) as backend:
                 journal = None if self._enter_journal is None else self._enter_journal()
                 self._cache = None if journal is None else journal.cache
+                if journal is not None:
+                    self._first_seq = lambda: journal.first_seq
                 asker = self._asker()
                 async with (
                     self._controlled(journal),
@@ -225,6 +237,8 @@ class Session:
                     is_first = isinstance(event.fact, RunStarted)
                     print_json_line({**event_as_json(event), **(named if is_first else {})})
                 self._progress.show(event)
+                if self._log is not None and event.seq >= self._first_seq():
+                    self._log.take(event, self._run_id)
         assert event is not None
         return event.fact
 

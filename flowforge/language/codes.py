@@ -259,6 +259,7 @@ ROOM_CODES: Mapping[str, str] = {
     "EN712": "the viewer was ended by a signal",
     "EN801": "a trace is asked for, and OpenTelemetry is not installed",
     "EN802": "an exporter of traces that FlowForge does not have",
+    "EN803": "a log that cannot be written",
     "EN321": "a tool format that is not known",
     # Faults of FlowForge; please report them.
     "IN001": "an exception that nobody expected",
