@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from flowforge.flows.starting import run, run_sync, start
     from flowforge.flows.streams import TextStream, ValueStream
     from flowforge.flows.tool import Tool, tool
+    from flowforge.flows.workflow_tools import WorkflowTool, workflow
     from flowforge.language.diagnostics import DiagnosticsError
     from flowforge.runtime.checking import check, load
     from flowforge.runtime.events import Event
@@ -61,11 +62,13 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "TextStream",
     "Tool",
     "ValueStream",
+    "WorkflowTool",
     "flow",
     "mcp",
     "rounds",
     "secret",
     "tool",
+    "workflow",
     # Runs
     "Event",
     "RunHandle",
@@ -124,6 +127,7 @@ _HOMES = {
     "ToolError": "flowforge.errors",
     "ValueStream": "flowforge.flows.streams",
     "WorkflowError": "flowforge.errors",
+    "WorkflowTool": "flowforge.flows.workflow_tools",
     "check": "flowforge.runtime.checking",
     "flow": "flowforge.flows.flow",
     "load": "flowforge.runtime.checking",
@@ -134,6 +138,7 @@ _HOMES = {
     "secret": "flowforge.secrets.secret",
     "start": "flowforge.flows.starting",
     "tool": "flowforge.flows.tool",
+    "workflow": "flowforge.flows.workflow_tools",
 }
 
 

@@ -9,6 +9,7 @@ from typing import (
     Any,
     Concatenate,
     Generic,
+    Literal,
     ParamSpec,
     TypeVar,
     cast,
@@ -26,7 +27,9 @@ from flowforge.language.diagnostics import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from flowforge.errors import Location
     from flowforge.flows.run import Run
+    from flowforge.language.program import JsonValue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,6 +83,22 @@ class Flow(Generic[P, T]):
                 help = did_you_mean(name, self._inputs, otherwise)
                 raise WorkflowError("WF302", f"unknown input {name!r}", help=help)
         return {name: self._value_of(one, given) for name, one in self._inputs.items()}
+
+    @property
+    def location(self) -> Location:
+        """Where its function is defined."""
+        return location_of(self._function)
+
+    def json_schema(self) -> dict[str, JsonValue]:
+        """JSON Schema of its inputs as one object."""
+        mode: Literal["validation"] = "validation"
+        schemas, shared = TypeAdapter.json_schemas(
+            [(name, mode, one.adapter) for name, one in self._inputs.items()]
+        )
+        properties: dict[str, JsonValue] = {name: schemas[name, mode] for name in self._inputs}
+        required: list[JsonValue] = [name for name, one in self._inputs.items() if one.is_required]
+        whole: dict[str, JsonValue] = {"type": "object", "properties": properties}
+        return {**whole, "required": required, "additionalProperties": False, **shared}
 
     def call(self, run: Run, inputs: Mapping[str, object]) -> Awaitable[T]:
         """Call the function with resolved inputs."""

@@ -33,7 +33,7 @@ from flowforge.secrets.secret_box import SecretBox
 from flowforge.tools.function_tool import FunctionTool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 
     from flowforge.backends.protocol import (
         Backend,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from flowforge.flows.servers import McpTools
     from flowforge.flows.tool import Tool
     from flowforge.flows.tool_turns import AnyTool
-    from flowforge.language.program import JsonValue
+    from flowforge.language.program import JsonValue, ToolSpec
     from flowforge.runtime.clock import Clock
     from flowforge.runtime.commands import StartQuestion
     from flowforge.runtime.people import Asker
@@ -102,9 +102,10 @@ class FlowSession:
         self.log: FailureLog = FailureLog()
         self.running: RunningSteps = RunningSteps()
         self.close_failures: list[Failure] = []
-        self._book = AccountBook()
+        self.book: AccountBook = AccountBook()
         self._conversations: dict[int, _Open] = {}
         self._tools: dict[int, FunctionTool] = {}
+        self._limits: dict[int, anyio.CapacityLimiter] = {}
         self.servers: FlowServers = FlowServers(self.secrets)
 
     # -- steps ------------------------------------------------------------------------------------
@@ -166,11 +167,7 @@ class FlowSession:
                     arguments, lambda opened: function.call(opened, path)
                 )
 
-        if self.memo is None:
-            return await act()
-        return await self.memo.call(
-            tool.spec, dict(arguments), path, act, self.asker, self.stream.emit
-        )
+        return await self.once(tool.spec, arguments, path, act)
 
     async def call_member(
         self, tools: McpTools, member: str, arguments: Mapping[str, JsonValue], path: str
@@ -184,11 +181,24 @@ class FlowSession:
                     arguments, lambda opened: connection.call(member, opened, path)
                 )
 
+        return await self.once(tools.spec, arguments, path, act)
+
+    async def once(
+        self,
+        spec: ToolSpec,
+        arguments: Mapping[str, JsonValue],
+        path: str,
+        act: Callable[[], Awaitable[JsonValue]],
+    ) -> JsonValue:
+        """What a call comes to, unless an earlier process had its result."""
         if self.memo is None:
             return await act()
-        return await self.memo.call(
-            tools.spec, dict(arguments), path, act, self.asker, self.stream.emit
-        )
+        return await self.memo.call(spec, dict(arguments), path, act, self.asker, self.stream.emit)
+
+    def limit(self, spec: ToolSpec) -> anyio.CapacityLimiter:
+        """The run's limit on calls of a workflow at one time."""
+        limit = spec.concurrency or float("inf")
+        return self._limits.setdefault(id(spec), anyio.CapacityLimiter(limit))
 
     async def ask(self, question: StartQuestion) -> str:
         """Ask a person, unless an earlier process had the answer."""
@@ -256,7 +266,7 @@ class FlowSession:
                     if memo is not None:
                         await memo.wrote(request.label, item.token_ids)
                 else:
-                    self._book.enter(item, self._model_of(conversation))
+                    self.book.enter(item, self._model_of(conversation))
                     is_done = True
                     if memo is not None:
                         await memo.end_answer(request, item)
@@ -275,7 +285,7 @@ class FlowSession:
                     await memo.end_answer(request, cancelled_by_order(request.label))
             cut = conversation.take_cut()
             if cut is not None:
-                self._book.enter_cut(cut, self._model_of(conversation))
+                self.book.enter_cut(cut, self._model_of(conversation))
         if not is_done:
             raise InternalError(
                 "IN507", f"backend {self.backend.name!r} ended a generation without its result"
@@ -289,7 +299,7 @@ class FlowSession:
             raise
         except Exception as error:
             raise as_flowforge_error(error) from error
-        self._book.enter_scoring(done, self._model_of(conversation))
+        self.book.enter_scoring(done, self._model_of(conversation))
         return done
 
     def _keep(self, conversation: Conversation, model: str | None) -> Conversation:
@@ -309,7 +319,7 @@ class FlowSession:
             # Whoever waits for the end must get one, also from a backend that is gone.
             statistics = BackendStatistics()
             self.close_failures.append(Failure("run", as_flowforge_error(error)))
-        return self._book.total(statistics, self.stream.elapsed_s)
+        return self.book.total(statistics, self.stream.elapsed_s)
 
 
 def _failed(

@@ -11,6 +11,7 @@ from flowforge.errors import FlowForgeError, WorkflowError
 from flowforge.flows.answers import require_not_cut_off
 from flowforge.flows.servers import McpTools
 from flowforge.flows.tool import Tool
+from flowforge.flows.workflow_tools import WorkflowTool
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.program import ToolUse
 from flowforge.runtime.verbs.rules import Invoke, Tell
@@ -24,10 +25,7 @@ from flowforge.runtime.verbs.tool_rounds import (
 from flowforge.tools.definitions import definition_of_function
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from flowforge.backends.protocol import GenerationDone, ToolOffer
-    from flowforge.errors import Location
     from flowforge.flows.cursor import Turn
     from flowforge.flows.sampling import SamplingOptions
     from flowforge.flows.session import FlowSession
@@ -37,6 +35,9 @@ if TYPE_CHECKING:
     from flowforge.runtime.verbs.rules import Action
 
 AnyTool: TypeAlias = Tool[..., Any]
+ModelTool: TypeAlias = AnyTool | McpTools | WorkflowTool
+"""What `tools` of a chat takes."""
+
 _DEFAULTS = ToolUse(())
 
 
@@ -44,9 +45,9 @@ _DEFAULTS = ToolUse(())
 class ToolTurns:
     """What a turn may call. Made by `Chat.gen`; the words are those of a workflow's `gen`."""
 
-    tools: tuple[AnyTool | McpTools, ...]
+    tools: tuple[ModelTool, ...]
     use: ToolUse
-    offered: Mapping[Location, tuple[ToolDefinition, ...]]
+    offered: tuple[ToolDefinition, ...]
     session: FlowSession
 
     @property
@@ -96,21 +97,23 @@ class ToolTurns:
 
     async def _result(self, invoke: Invoke, path: str) -> JsonValue | FlowForgeError:
         assert invoke.key is not None
-        tool = next(one for one in self.tools if one.spec == invoke.tool)
+        tool = next(one for one in self.tools if one.spec is invoke.tool)
         step_path = call_path(path, invoke.key)
         try:
             with self.session.step(step_path, "call") as end:
-                if isinstance(tool, McpTools):
-                    member = invoke.member or ""
-                    value = await self.session.call_member(
-                        tool, member, invoke.arguments, step_path
-                    )
-                else:
-                    value = await self.session.call_tool(tool, invoke.arguments, step_path)
+                value = await self._call(tool, invoke, step_path)
                 end.value = value
         except FlowForgeError as error:
             return error
         return value
+
+    async def _call(self, tool: ModelTool, invoke: Invoke, path: str) -> JsonValue:
+        session, arguments = self.session, invoke.arguments
+        if isinstance(tool, McpTools):
+            return await session.call_member(tool, invoke.member or "", arguments, path)
+        if isinstance(tool, WorkflowTool):
+            return await tool.call(session, arguments, path)
+        return await session.call_tool(tool, arguments, path)
 
 
 async def tool_turns(
@@ -132,15 +135,17 @@ async def tool_turns(
     changing = [tool.spec.name for tool in tools if tool.spec.effect == "write"]
     if changing and sampling.get("on_unsupported") == "relax":
         raise _unusable(f"an answer that is asked for again would call {changing[0]!r} again")
-    offered = {tool.spec.location: await _definitions(session, tool) for tool in tools}
-    known = [one.name for definitions in offered.values() for one in definitions]
+    offered: list[ToolDefinition] = []
+    for tool in tools:
+        offered += await _definitions(session, tool)
+    known = [one.name for one in offered]
     if use.named is not None and use.named not in known:
         help = did_you_mean(use.named, known, f"tools: {', '.join(known)}")
         raise _unusable(f"{use.named!r} is to be called and is not among the tools", help)
-    return ToolTurns(tools, use, offered, session)
+    return ToolTurns(tools, use, tuple(offered), session)
 
 
-def _use_of(tools: tuple[AnyTool | McpTools, ...], options: ToolOptions) -> ToolUse:
+def _use_of(tools: tuple[ModelTool, ...], options: ToolOptions) -> ToolUse:
     parallel, rounds = options.get("parallel", True), options.get("rounds", _DEFAULTS.rounds)
     max_calls = parallel
     if isinstance(parallel, bool):
@@ -148,8 +153,8 @@ def _use_of(tools: tuple[AnyTool | McpTools, ...], options: ToolOptions) -> Tool
     if rounds < 1 or max_calls < 1:
         raise _unusable(f"rounds and parallel must be at least 1, got {rounds} and {max_calls}")
     choice = options.get("choice", "auto")
-    word = choice.spec.name if isinstance(choice, Tool) else choice
-    is_named = isinstance(choice, Tool) or word not in ("auto", "required", "none")
+    word = choice if isinstance(choice, str) else choice.spec.name
+    is_named = not isinstance(choice, str) or word not in ("auto", "required", "none")
     return ToolUse(
         tuple(tool.spec for tool in tools),
         "required" if is_named else cast("Literal['auto', 'required', 'none']", word),
@@ -161,9 +166,9 @@ def _use_of(tools: tuple[AnyTool | McpTools, ...], options: ToolOptions) -> Tool
     )
 
 
-async def _definitions(
-    session: FlowSession, tool: AnyTool | McpTools
-) -> tuple[ToolDefinition, ...]:
+async def _definitions(session: FlowSession, tool: ModelTool) -> tuple[ToolDefinition, ...]:
+    if isinstance(tool, WorkflowTool):
+        return (tool.definition,)
     if isinstance(tool, McpTools):
         return (await session.servers.connection(tool)).definitions
     return (definition_of_function(tool.spec, session.function_tool(tool)),)

@@ -9,22 +9,23 @@ from flowforge.flows.sampling import SamplingOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowforge.flows.servers import McpTools
-    from flowforge.flows.tool_turns import AnyTool
+    from flowforge.flows.tool_turns import AnyTool, ModelTool
+    from flowforge.flows.workflow_tools import WorkflowTool
 
 
 class ToolOptions(TypedDict, total=False):
     """What the model may call before it answers.
 
-    tools: functions made by `tool`, and servers by `mcp`. choice: "auto", "required" or "none", or
-    a tool, or the name of one (`NAME__TOOL` of a server's): what the first turn must call. rounds:
-    turns with calls, at most; 8 without. parallel: whether, or how many, calls one turn may hold.
+    tools: functions made by `tool`, servers by `mcp`, workflows by `workflow`. choice: "auto",
+    "required" or "none", or a tool, or the name of one (`NAME__TOOL` of a server's): what the first
+    turn must call. rounds: turns with calls, at most; 8 without. parallel: whether, or how many,
+    calls one turn may hold.
     on_rounds: what follows the last round, on_tool_error: what a failed call; as in a workflow's
     `gen`.
     """
 
-    tools: Sequence[AnyTool | McpTools]
-    choice: str | AnyTool
+    tools: Sequence[ModelTool]
+    choice: str | AnyTool | WorkflowTool
     rounds: int
     parallel: bool | int
     on_rounds: Literal["answer", "fail"]

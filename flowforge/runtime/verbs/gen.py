@@ -186,9 +186,11 @@ def _write_next(verb: Gen, context: StepContext, memory: GenMemory, source: Sour
 
 
 def _offer(verb: Gen, memory: GenMemory, context: StepContext) -> ToolOffer | None:
-    return (
-        None if verb.tool_use is None else offer_of(verb.tool_use, memory.rounds, context.offered)
-    )
+    use, offered = verb.tool_use, context.offered
+    if use is None:
+        return None
+    tools = tuple(one for spec in use.tools for one in offered.get(spec.location, ()))
+    return offer_of(use, memory.rounds, tools)
 
 
 def _pick(verb: Gen, context: StepContext, memory: GenMemory) -> Reaction:

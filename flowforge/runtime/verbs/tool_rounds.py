@@ -19,7 +19,6 @@ from flowforge.runtime.verbs.rules import CallKey, Invoke, OpenBranch, Tell
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flowforge.errors import Location
     from flowforge.grammars.tool_formats import ToolCall, ToolChoice, ToolDefinition
     from flowforge.language.program import JsonValue, ToolSpec, ToolUse
     from flowforge.runtime.verbs.rules import Action
@@ -51,11 +50,8 @@ class Rounds:
         return tuple(self.results[self.first + idx] for idx in range(len(self.calls)))
 
 
-def offer_of(
-    use: ToolUse, rounds: Rounds, offered: Mapping[Location, tuple[ToolDefinition, ...]]
-) -> ToolOffer:
-    """What the model may call in its next turn."""
-    tools = tuple(one for spec in use.tools for one in offered.get(spec.location, ()))
+def offer_of(use: ToolUse, rounds: Rounds, tools: tuple[ToolDefinition, ...]) -> ToolOffer:
+    """What the model may call in its next turn. tools: what it is told of `use.tools`."""
     return ToolOffer(tools, _choice(use, rounds), use.max_calls)
 
 
