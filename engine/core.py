@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.engine.meter import Outcome
     from flowforge.engine.model_interface import ChunkLogits, ModelLimits, StepRunner
+    from flowforge.engine.prefix_rows import KvPrefix, PrefixRows
     from flowforge.engine.statistics import NamespaceStatistics
 
 
@@ -55,7 +56,8 @@ class EngineCore:
     """Owns the sequences and turns plans into tokens. Not thread-safe.
 
     clock: seconds, monotonic; only for the times that usages and statistics report. memory: what
-    the statistics say of it.
+    the statistics say of it. prefix_rows: takes prefixes out and puts them in; None where the
+    runner's rows are none that can be copied.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class EngineCore:
         model: ModelLimits,
         clock: Callable[[], float],
         memory: MemoryStatistics | None = None,
+        prefix_rows: PrefixRows | None = None,
     ) -> None:
         self._runner = runner
         self._kv = kv
@@ -79,6 +82,7 @@ class EngineCore:
         self._masks = MaskFiller(model.vocab_size)
         self._meter = Meter()
         self._fault: FlowForgeError | None = None
+        self._prefix_rows = prefix_rows
         self._memory = memory or MemoryStatistics()
         self._started_at_s = clock()
 
@@ -212,6 +216,21 @@ class EngineCore:
             error = EngineError("EN204", f"sequence {sequence_id} was closed while generating")
             self._give_up(sequence, error, "aborted")
         self._scheduler.close(sequence)
+
+    def take_out(self, sequence_id: SequenceId) -> KvPrefix | None:
+        """A copy of the KV rows of a sequence; None where it holds none."""
+        sequence = self._sequences.get(sequence_id)
+        if sequence is None or sequence.path is None or self._prefix_rows is None:
+            return None
+        return self._prefix_rows.take_out(sequence.namespace, sequence.tokens, sequence.path)
+
+    def put_in(self, prefix: KvPrefix) -> int:
+        """Cache a prefix that was taken out of an equal engine; see `PrefixRows.put_in`."""
+        return 0 if self._prefix_rows is None else self._prefix_rows.put_in(prefix)
+
+    def num_cached(self, namespace: Namespace, tokens: list[int]) -> int:
+        """How many of the first tokens are cached."""
+        return self._kv.match_len(namespace, tokens, len(tokens))
 
     def num_tokens(self, sequence_id: SequenceId) -> int:
         """Prompt and output tokens of a sequence."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from flowforge.engine.core import EngineCore
+    from flowforge.engine.prefix_rows import KvPrefix
     from flowforge.engine.statistics import EngineStatistics, NamespaceStatistics
 
 
@@ -96,6 +97,19 @@ class Engine:
         saved = self._saved_sequence(name)
         del self._saved[name]
         await saved.close()
+
+    async def put_in(self, prefix: KvPrefix) -> int:
+        """Cache a prefix that `EngineSequence.take_out` gave, here or on an equal engine.
+
+        Returns how many of its tokens need not be computed any more. Raises ValueError for one of
+        another model.
+        """
+        return await self._thread.ask(lambda core: core.put_in(prefix))
+
+    async def num_cached(self, namespace: Namespace, token_ids: Sequence[int]) -> int:
+        """How many of the first of these tokens are cached now."""
+        tokens = list(token_ids)
+        return await self._thread.ask(lambda core: core.num_cached(namespace, tokens))
 
     def statistics(self) -> EngineStatistics:
         """As of the last step; cheap, from any thread. Raises EngineError EN206 before start."""

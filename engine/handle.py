@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from flowforge.engine.core import EngineCore
     from flowforge.engine.engine_thread import EngineThread
+    from flowforge.engine.prefix_rows import KvPrefix
     from flowforge.engine.sampling import TokenLogprobs
 
 
@@ -142,6 +143,11 @@ class EngineSequence:
         model failed.
         """
         return self._start(lambda core, sink: core.generate(self._id, request, sink))
+
+    async def take_out(self) -> KvPrefix | None:
+        """A copy of the KV that is computed of it; None where it holds none."""
+        self._require_open()
+        return await self._thread.ask(lambda core: core.take_out(self._id))
 
     async def close(self) -> None:
         """Give the pages back; returns when they are. Idempotent, and safe under cancellation."""

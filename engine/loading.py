@@ -96,6 +96,7 @@ def _make_core(
     with resting_collector(), _passive_waiting():
         from flowforge.engine.kv.store import KvStore, bytes_per_token
         from flowforge.engine.models.weights import load_decoder, weight_size
+        from flowforge.engine.prefix_rows import PrefixRows
         from flowforge.engine.runner import ModelRunner
 
     threads.set()
@@ -137,6 +138,7 @@ def _make_core(
         ),
         clock=time.monotonic,
         memory=MemoryStatistics(weights.num_bytes, kv_bytes, row_bytes),
+        prefix_rows=PrefixRows(kv, store, audit),
     )
 
 

@@ -26,9 +26,11 @@ from flowforge.backends.protocol import (
     TextDelta,
     Usage,
 )
+from flowforge.backends.revisions import fingerprint
 from flowforge.backends.thoughts import ThoughtReader
 from flowforge.backends.tool_speech import History, ToolSpeech
 from flowforge.engine.continuations import score_continuations
+from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.loading import engine_for
 from flowforge.engine.model_store import Progress, resolve_model, silent
 from flowforge.engine.models.config import read_model_config
@@ -47,12 +49,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
 
+    from flowforge.backends.kept_prefixes import KeptPrefixes
     from flowforge.backends.protocol import JsonValue, ScoreRequest, ToolOffer
     from flowforge.engine.config import EngineConfig
     from flowforge.engine.constraint import TokenConstraint
     from flowforge.engine.engine import Engine
     from flowforge.engine.handle import EngineSequence
-    from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.grammars.tool_formats import CompiledTools
     from flowforge.language.token_meter import TokenMeter
 
@@ -68,6 +70,7 @@ async def open_engine_backend(
     config: EngineConfig | None = None,
     today: date | None = None,
     tool_format: str | None = None,
+    kv_folder: Path | None = None,
 ) -> AsyncGenerator[EngineBackend]:
     """Load a model and run its engine for as long as the context lasts.
 
@@ -75,6 +78,7 @@ async def open_engine_backend(
     config: the engine's settings; EngineConfig() if None.
     today: what chat templates that print a date print, for as long; None is this machine's date.
     tool_format: how the model writes tool calls; None is what its chat template speaks.
+    kv_folder: where KV is kept for other processes; None keeps none.
     Raises EngineError when the model cannot be had or loaded; frees all memory at exit.
     """
 
@@ -89,7 +93,19 @@ async def open_engine_backend(
 
     directory, tokenizer, template = await anyio.to_thread.run_sync(load_text)
     async with engine_for(directory, vocab_size=tokenizer.vocab_size, config=config) as engine:
-        yield EngineBackend(engine, tokenizer, template, tool_format)
+        kept = None if kv_folder is None else _kept_prefixes(engine, directory, config, kv_folder)
+        yield EngineBackend(engine, tokenizer, template, tool_format, kept)
+
+
+def _kept_prefixes(
+    engine: Engine, directory: Path, config: EngineConfig | None, folder: Path
+) -> KeptPrefixes:
+    from flowforge.backends.kept_prefixes import KeptPrefixes
+    from flowforge.engine.prefix_files import PrefixFolder
+
+    # A context of another length may turn K rows by other frequencies.
+    context_len = None if config is None else config.context_len
+    return KeptPrefixes(engine, PrefixFolder(folder, repr((fingerprint(directory), context_len))))
 
 
 class EngineBackend:
@@ -101,13 +117,19 @@ class EngineBackend:
         tokenizer: Tokenizer,
         template: ChatTemplate,
         tool_format: str | None = None,
+        kept: KeptPrefixes | None = None,
     ) -> None:
-        """tool_format: see `open_engine_backend`. Raises EngineError EN321."""
+        """tool_format: see `open_engine_backend`. Raises EngineError EN321.
+
+        kept: what earlier processes computed; None where nothing is kept.
+        """
         self.engine = engine
         self.tokenizer = tokenizer
         self.template = template
         self.speech = ToolSpeech(template, tool_format)
         self.constraints = AnswerConstraints(tokenizer, engine.vocab_size)
+        self.opened: set[EngineConversation] = set()
+        self.kept = kept
 
     @property
     def name(self) -> str:
@@ -144,7 +166,12 @@ class EngineBackend:
             )
         messages = () if system is None else (Message("system", system),)
         sequence = self.engine.open(namespace=namespace)
-        return EngineConversation(self, sequence, History(messages))
+        return EngineConversation(self, sequence, History(messages), namespace or Namespace())
+
+    async def keep_prefixes(self) -> None:
+        """See `KeepsPrefixes`."""
+        if self.kept is not None:
+            await self.kept.keep([(one.namespace, one.sequence) for one in self.opened])
 
     def statistics(self) -> BackendStatistics:
         """As of the engine's last step."""
@@ -218,9 +245,17 @@ class EngineConversation:
     as messages and become tokens when the model is asked, in the template's own scaffolding.
     """
 
-    def __init__(self, backend: EngineBackend, sequence: EngineSequence, history: History) -> None:
+    def __init__(
+        self,
+        backend: EngineBackend,
+        sequence: EngineSequence,
+        history: History,
+        namespace: Namespace,
+    ) -> None:
+        self.namespace: Namespace = namespace
+        self.sequence: EngineSequence = sequence
         self._backend = backend
-        self._sequence = sequence
+        backend.opened.add(self)
         self._history = history
         self._cut: GenerationCut | None = None
 
@@ -241,9 +276,9 @@ class EngineConversation:
     ) -> None:
         """See `Conversation.add_written`."""
         history = self._introduced(offer)
-        self._sequence.append(self._rest_of_prompt(history))
-        self._sequence.append(self._backend.tokenizer.encode(prefill))
-        num_tokens = len(self._sequence.tokens)
+        self.sequence.append(self._rest_of_prompt(history))
+        self.sequence.append(self._backend.tokenizer.encode(prefill))
+        num_tokens = len(self.sequence.tokens)
         if written.output_ids is None or num_tokens != written.usage.prompt_tokens:
             raise EngineError(
                 "EN707",
@@ -251,16 +286,18 @@ class EngineConversation:
                 f"{written.usage.prompt_tokens:,} tokens and would have {num_tokens:,} now",
                 help="resume with the model that the run began with, or run it again",
             )
-        self._sequence.append(written.output_ids)
+        self.sequence.append(written.output_ids)
         self._history = self._backend.speech.with_written(history, written.text, written.calls)
 
     async def fork(self) -> EngineConversation:
         """See `Conversation.fork`."""
-        return EngineConversation(self._backend, await self._sequence.fork(), self._history)
+        forked = await self.sequence.fork()
+        return EngineConversation(self._backend, forked, self._history, self.namespace)
 
     async def close(self) -> None:
         """See `Conversation.close`."""
-        await self._sequence.close()
+        self._backend.opened.discard(self)
+        await self.sequence.close()
 
     async def generate(
         self, request: GenerateRequest
@@ -273,10 +310,10 @@ class EngineConversation:
         tools = await self._backend.tools(request, rest)
         thinking = self._backend.thinking(request, rest)
         constraint = await self._backend.constraints.start(request, tools, thinking)
-        before = len(self._sequence.tokens)
-        self._sequence.append(rest)
-        self._sequence.append(self._backend.tokenizer.encode(request.prefill))
-        prompt_len = len(self._sequence.tokens)
+        before = len(self.sequence.tokens)
+        self.sequence.append(rest)
+        self.sequence.append(self._backend.tokenizer.encode(request.prefill))
+        prompt_len = len(self.sequence.tokens)
         reader = AnswerReader(
             self._backend.tokenizer,
             prefill=request.prefill,
@@ -292,13 +329,14 @@ class EngineConversation:
             if request.prefill:
                 yield TextDelta(request.prefill, 0)
             if request.written:
-                self._sequence.append(request.written)
+                self.sequence.append(request.written)
                 for delta in reader.deltas(request.written):
                     yield delta
             finished = self._end_of_written(request, constraint, reader)
             if finished is None:
+                await self._restore()
                 wanted = self._engine_request(request, constraint, thinking)
-                updates = self._sequence.generate(wanted)
+                updates = self.sequence.generate(wanted)
                 async with aclosing(updates):
                     async for update in updates:
                         if isinstance(update, GenerationFinished):
@@ -315,10 +353,10 @@ class EngineConversation:
             if not is_whole:
                 num_given = prompt_len + len(request.written)
                 self._cut = self._cut_of(finished, num_given, time.monotonic() - started_at)
-                self._sequence.truncate(before)
+                self.sequence.truncate(before)
         assert finished is not None, "a generation ends with its usage or an error"
         if reader.is_stopped:
-            self._sequence.truncate(prompt_len + reader.num_tokens)
+            self.sequence.truncate(prompt_len + reader.num_tokens)
         elif thinking is not None and self._is_cut(request, constraint, reader):
             finished = replace(finished, reason="length")
         self._history = self._backend.speech.with_written(history, reader.text, reader.calls)
@@ -355,7 +393,7 @@ class EngineConversation:
         num_answered = len(written) - reader.num_before
         if not is_stopped and (max_tokens is None or num_answered < max_tokens):
             return None
-        usage = GenerationUsage(len(self._sequence.tokens), 0, 0, 0, 0, 0.0, 0.0)
+        usage = GenerationUsage(len(self.sequence.tokens), 0, 0, 0, 0, 0.0, 0.0)
         return GenerationFinished("stop" if is_stopped else "length", usage)
 
     def _is_cut(
@@ -366,7 +404,7 @@ class EngineConversation:
         if most is None or reader.num_tokens - reader.num_before < most:
             return False
         is_whole = constraint is not None and constraint.is_complete
-        return not is_whole and self._sequence.tokens[-1] not in self._backend.tokenizer.eos_ids
+        return not is_whole and self.sequence.tokens[-1] not in self._backend.tokenizer.eos_ids
 
     def _thought_reader(self, thinking: Thinking | None) -> ThoughtReader | None:
         tokenizer = self._backend.tokenizer
@@ -380,15 +418,16 @@ class EngineConversation:
     async def score(self, request: ScoreRequest) -> ScoringDone:
         """See `Conversation.score`."""
         started_at = time.monotonic()
-        before = len(self._sequence.tokens)
+        before = len(self.sequence.tokens)
         end = self._end_of_turn()
         continuations = [self._backend.tokenizer.encode(text) + end for text in request.texts]
         try:
-            self._sequence.append(self._rest_of_prompt(self._history))
-            scored = await score_continuations(self._sequence, continuations)
-            prompt_ids = tuple(self._sequence.tokens)
+            self.sequence.append(self._rest_of_prompt(self._history))
+            await self._restore()
+            scored = await score_continuations(self.sequence, continuations)
+            prompt_ids = tuple(self.sequence.tokens)
         finally:
-            self._sequence.truncate(before)
+            self.sequence.truncate(before)
         total_s = time.monotonic() - started_at
         usage = Usage(
             prompt_tokens=scored.usage.prompt_tokens + scored.num_computed,
@@ -403,6 +442,11 @@ class EngineConversation:
         )
         prompts = tuple(prompt_ids + tuple(continuation) for continuation in continuations)
         return ScoringDone(tuple(scores), usage, prompts)
+
+    async def _restore(self) -> None:
+        """Find what an earlier process computed of this conversation."""
+        if self._backend.kept is not None:
+            await self._backend.kept.restore(self.namespace, self.sequence.tokens)
 
     def _end_of_turn(self) -> list[int]:
         """The id by which the model ends its turn; nothing for a model that has none."""
@@ -437,7 +481,7 @@ class EngineConversation:
         template = self._backend.template
         if history.num_seen == 0:
             return template.render(history.messages, history.tools)
-        last_token = self._sequence.tokens[-1]
+        last_token = self.sequence.tokens[-1]
         return template.continuation(
             history.seen, history.waiting, history.tools, last_token=last_token
         )
@@ -446,9 +490,9 @@ class EngineConversation:
         self, finished: GenerationFinished | None, prompt_len: int, total_s: float
     ) -> GenerationCut | None:
         """What the generation cost that the sequence did not bring to its end."""
-        tokens = self._sequence.tokens
+        tokens = self.sequence.tokens
         # It may have come to its end, and its reader have been stopped at the last piece of text.
-        usage = self._sequence.cut_usage if finished is None else finished.usage
+        usage = self.sequence.cut_usage if finished is None else finished.usage
         if usage is None:
             return None
         num_known = min(prompt_len, usage.prefilled_tokens + usage.reused_tokens)
@@ -462,7 +506,7 @@ class EngineConversation:
     def _done(
         self, reader: AnswerReader, finished: GenerationFinished, prompt_len: int, total_s: float
     ) -> GenerationDone:
-        tokens, usage = self._sequence.tokens, finished.usage
+        tokens, usage = self.sequence.tokens, finished.usage
         return GenerationDone(
             text=reader.text,
             finish_reason=finished.reason,

@@ -11,6 +11,7 @@ import anyio
 
 from flowforge.backends.engine import EngineBackend, open_engine_backend
 from flowforge.backends.protocol import BackendStatistics
+from flowforge.backends.revisions import fingerprint
 from flowforge.engine.model_store import Progress, resolve_model, silent
 from flowforge.engine.text.messages import Message
 
@@ -35,6 +36,7 @@ async def open_engines(
     config: EngineConfig | None = None,
     today: date | None = None,
     tool_format: str | None = None,
+    kv_folder: Path | None = None,
 ) -> AsyncGenerator[EngineSet]:
     """Load the model of a run; models that single steps ask for follow when they do.
 
@@ -45,7 +47,11 @@ async def open_engines(
 
         async def open_engine(directory: Path) -> EngineBackend:
             opened = open_engine_backend(
-                directory, config=config, today=today, tool_format=tool_format
+                directory,
+                config=config,
+                today=today,
+                tool_format=tool_format,
+                kv_folder=kv_folder,
             )
             return await stack.enter_async_context(opened)
 
@@ -90,11 +96,16 @@ class EngineSet:
         """What pins a model's answers: the files it was loaded from, and the day it is told."""
         engine = self.own if model is None else await self._engine(model)
         directory = next(path for path, one in self._engines.items() if one is engine)
-        files = await anyio.to_thread.run_sync(_fingerprint, directory)
+        files = await anyio.to_thread.run_sync(fingerprint, directory)
         # Templates may print the day, and then an answer is of that day.
         opening = engine.template.render([Message("user", "Hi")])
         told = repr((files, opening, engine.engine.vocab_size, engine.capacity))
         return f"{directory.name} {blake2b(told.encode(), digest_size=8).hexdigest()}"
+
+    async def keep_prefixes(self) -> None:
+        """See `KeepsPrefixes`."""
+        for engine in list(self._engines.values()):
+            await engine.keep_prefixes()
 
     def statistics(self) -> BackendStatistics:
         """The sums over all engines; peaks of pages may have been at different times."""
@@ -110,13 +121,6 @@ class EngineSet:
                     self._engines[directory] = await self._open_engine(directory)
                 self._by_name[model] = self._engines[directory]
             return self._by_name[model]
-
-
-def _fingerprint(directory: Path) -> list[tuple[str, int, int]]:
-    """Names, sizes and times of a model's files: reading gigabytes would cost more than a step."""
-    files = [path for path in sorted(directory.iterdir()) if path.is_file()]
-    stats = [(path.name, path.stat()) for path in files]
-    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
 
 async def _directory_of(model: str | Path | None, progress: Progress) -> Path:

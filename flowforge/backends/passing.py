@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowforge.backends.kept_prefixes import keep_prefixes
 from flowforge.backends.revisions import revision_of
 
 if TYPE_CHECKING:
@@ -108,6 +109,10 @@ class PassingBackend:
     async def revision_of(self, model: str | None) -> str:
         """See `backends.revisions.revision_of`."""
         return await revision_of(self.inner, model)
+
+    async def keep_prefixes(self) -> None:
+        """See `backends.kept_prefixes.KeepsPrefixes`."""
+        await keep_prefixes(self.inner)
 
     def statistics(self) -> BackendStatistics:
         """See `Backend`."""

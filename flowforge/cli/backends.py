@@ -36,11 +36,12 @@ async def open_backend(
     config: EngineConfig | None = None,
     today: date | None = None,
     tool_format: str | None = None,
+    kv_folder: Path | None = None,
 ) -> AsyncGenerator[Backend]:
     """The backend of `--backend` and `--model`.
 
-    today: what chat templates that print a date print; None is this day. tool_format: see
-    `open_engine_backend`. Raises WorkflowError WF524, WF525, EngineError.
+    today: what chat templates that print a date print; None is this day. tool_format, kv_folder:
+    see `open_engine_backend`. Raises WorkflowError WF524, WF525, EngineError.
     """
     if spec.startswith(_SCRIPT):
         from flowforge.backends.script import ScriptBackend
@@ -50,7 +51,12 @@ async def open_backend(
         from flowforge.backends.engines import open_engines
 
         opened = open_engines(
-            model, progress=progress, config=config, today=today, tool_format=tool_format
+            model,
+            progress=progress,
+            config=config,
+            today=today,
+            tool_format=tool_format,
+            kv_folder=kv_folder,
         )
         async with opened as backend:
             # The bar must be gone before the live view takes the same lines.

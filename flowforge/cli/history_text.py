@@ -173,7 +173,7 @@ def _asked(work: WorkRow) -> Iterator[str]:
                 yield f"prefill: {request['request']['prefill']}"
         case "call":
             yield f"calls {request['tool']}: {_dumped(request['arguments'])}"
-        case "timer" | "order":
+        case "timer" | "order" | "join":
             return
         case "question":
             yield f"asks: {request['prompt']}"

@@ -57,7 +57,12 @@ def begun_run(launch: Launch, options: SessionOptions, created_at: float) -> Run
         launch.seed,
         launch.definitions,
         kept_options(
-            options.backend, options.model, options.answers, options.engine, options.tool_format
+            options.backend,
+            options.model,
+            options.answers,
+            options.engine,
+            options.tool_format,
+            keeps_kv=options.keeps_kv,
         ),
         created_at,
     )
@@ -69,6 +74,8 @@ def kept_options(
     answers: Mapping[str, str],
     engine: EngineConfig | None = None,
     tool_format: str | None = None,
+    *,
+    keeps_kv: bool = False,
 ) -> dict[str, JsonValue]:
     """What a run must be gone on with."""
     return {
@@ -78,6 +85,7 @@ def kept_options(
         "engine": None if engine is None else asdict(engine),
         "today": date.today().isoformat(),
         "tool_format": tool_format,
+        "keeps_kv": keeps_kv,
     }
 
 
@@ -96,6 +104,7 @@ def options_of(row: RunRow, **changed: Any) -> SessionOptions:
         engine=None if engine is None else EngineConfig(**engine),
         today=date.fromisoformat(kept["today"]),
         tool_format=kept.get("tool_format"),
+        keeps_kv=kept.get("keeps_kv", False),
         **changed,
     )
 

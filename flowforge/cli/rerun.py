@@ -78,4 +78,4 @@ def rerun(
             step,
         )
         stack.enter_context(run)
-        return Session(launch, session, lambda: run).run()
+        return Session(launch, session, lambda: run, journal.path).run()

@@ -84,4 +84,4 @@ def resume(
             JournalWriter(journal), row.run_id, launch.definitions, on_uncertain=on_uncertain
         )
         stack.enter_context(run)
-        return Session(launch, session, lambda: run).run()
+        return Session(launch, session, lambda: run, journal.path).run()

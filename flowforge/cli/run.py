@@ -5,6 +5,7 @@ The result goes to stdout, everything else to stderr.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -85,6 +86,13 @@ _AT_LEAST_ONE = click.IntRange(min=1)
     is_flag=True,
     help="Say of every step with 'cache' whether its result was there, and if not, what differs.",
 )
+@click.option(
+    "--keep-kv",
+    "keeps_kv",
+    is_flag=True,
+    help="Write the KV of open conversations to disk when the run is paused or a question waits "
+    "long: 'resume' then need not compute it again.",
+)
 @log_options
 @options.tool_format
 @options.traceback
@@ -113,6 +121,7 @@ def run(
     explain_cache: bool,
     otel: bool,
     log: LogOptions | None,
+    keeps_kv: bool,
     tool_format: str | None,
     traceback: bool,
     backend: str,
@@ -144,6 +153,8 @@ def run(
             raise click.UsageError("--detach needs a journal: leave --no-journal out")
         with open_journal(journal_path) as journal:
             return run_detached(journal.path)
+    if keeps_kv and no_journal:
+        raise click.UsageError("--keep-kv needs a journal: leave --no-journal out")
     if explain_cache and (no_journal or no_cache):
         raise click.UsageError("--explain-cache needs the cache: no --no-journal, no --no-cache")
     if tool_format is not None:
@@ -180,12 +191,14 @@ def run(
         is_traced=otel,
         tool_format=tool_format,
         log=log,
+        keeps_kv=keeps_kv,
     )
     cache: dict[str, JsonValue] = {"uses_cache": not no_cache, "is_seeded": seed is not None}
     if no_journal:
         return Session(launch, session).run()
     with open_journal(journal_path) as journal:
-        return Session(launch, session, lambda: _new_run(journal, launch, session, cache)).run()
+        begin = partial(_new_run, journal, launch, session, cache)
+        return Session(launch, session, begin, journal.path).run()
 
 
 def _new_run(

@@ -7,10 +7,13 @@ import signal
 import sys
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 
+from flowforge.backends.kept_prefixes import keep_prefixes
 from flowforge.cli.answers import asker_at
 from flowforge.cli.backends import open_backend
 from flowforge.cli.download import DownloadProgress
@@ -21,6 +24,7 @@ from flowforge.cli.progress import Progress, choose_progress
 from flowforge.control.desk import Control
 from flowforge.control.gate import GatedBackend
 from flowforge.control.orders import socket_path
+from flowforge.journal.location import kv_folder_of
 from flowforge.runtime.event_json import event_as_json
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
 from flowforge.runtime.people import PreparedAnswers
@@ -30,9 +34,10 @@ from flowforge.telemetry.export import provider_for
 from flowforge.view.texts import accounting_line, outputs_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
     from datetime import date
+    from pathlib import Path
 
     from opentelemetry.sdk.trace import TracerProvider
 
@@ -49,6 +54,8 @@ if TYPE_CHECKING:
     from flowforge.telemetry.run_log import RunLog
 
 _FRAME_S = 0.1
+_LONG_QUESTION_S = 10.0
+"""A question that waits for so long may wait for days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ class SessionOptions:
     today: the day that chat templates print; None is this day. waits_for_answers: questions that
     no file answers wait for `flowforge answer`. explains_cache: what the step cache had is told.
     is_traced: also where no OTEL_* variable says so. tool_format: how models write tool calls; None
-    is as their chat templates do.
+    is as their chat templates do. keeps_kv: at a pause or a long question, KV is written to disk.
     """
 
     backend: str
@@ -72,6 +79,7 @@ class SessionOptions:
     is_traced: bool = False
     tool_format: str | None = None
     log: LogOptions | None = None
+    keeps_kv: bool = False
 
     @property
     def as_json(self) -> bool:
@@ -92,8 +100,14 @@ class Session:
         launch: Launch,
         options: SessionOptions,
         enter_journal: Callable[[], RunJournal] | None = None,
+        journal_path: Path | None = None,
     ) -> None:
-        """enter_journal: takes the run's place in its journal once its model is there."""
+        """enter_journal: takes the run's place in its journal once its model is there.
+
+        journal_path: of that journal, beside which KV is kept if the options say so.
+        """
+        self._journal_path = journal_path if options.keeps_kv else None
+        self._keep: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
         self._launch = launch
         self._enter_journal = enter_journal
         self._run_id: str | None = None
@@ -127,6 +141,7 @@ class Session:
                 with anyio.CancelScope() as scope:
                     tasks.start_soon(self._watch_signals, scope)
                     tasks.start_soon(self._draw_frames)
+                    tasks.start_soon(self._keep_at_pauses)
                     code = await self._execute()
             finally:
                 tasks.cancel_scope.cancel()
@@ -146,7 +161,9 @@ class Session:
                 options.engine,
                 options.today,
                 options.tool_format,
+                None if self._journal_path is None else kv_folder_of(self._journal_path),
             ) as backend:
+                self._keep = partial(keep_prefixes, backend)
                 journal = None if self._enter_journal is None else self._enter_journal()
                 self._cache = None if journal is None else journal.cache
                 if journal is not None:
@@ -168,8 +185,31 @@ class Session:
     def _asker(self) -> Asker:
         answers = self._options.answers
         if self._options.waits_for_answers:
-            return PreparedAnswers(answers, self._control.ask)
-        return PreparedAnswers(answers, self._control.or_ask(self._ask_here))
+            return PreparedAnswers(answers, self._keeping(self._control.ask))
+        return PreparedAnswers(answers, self._keeping(self._control.or_ask(self._ask_here)))
+
+    def _keeping(self, ask: Asker) -> Asker:
+        """Ask, and when that takes long, keep what the run needs in order to go on elsewhere."""
+
+        async def keep_later() -> None:
+            await anyio.sleep(_LONG_QUESTION_S)
+            await self._keep()
+
+        async def asked(question: StartQuestion) -> str:
+            async with open_task_group() as tasks:
+                tasks.start_soon(keep_later)
+                answer = await ask(question)
+                tasks.cancel_scope.cancel()
+            return answer
+
+        return asked if self._options.keeps_kv else ask
+
+    async def _keep_at_pauses(self) -> None:
+        gate = self._control.gate
+        while self._options.keeps_kv:
+            await gate.wait_closed()
+            await self._keep()
+            await gate.pass_through()
 
     async def _ask_here(self, question: StartQuestion) -> str:
         """Ask at the terminal, once no viewer has it."""

@@ -27,6 +27,7 @@ class Gate:
 
     def __init__(self) -> None:
         self._opened: anyio.Event | None = None
+        self._closed = anyio.Event()
 
     @property
     def is_closed(self) -> bool:
@@ -37,12 +38,18 @@ class Gate:
         """Let nobody through from now on; idempotent."""
         if self._opened is None:
             self._opened = anyio.Event()
+            self._closed.set()
 
     def open(self) -> None:
         """Let everybody through; idempotent."""
         if self._opened is not None:
             self._opened.set()
             self._opened = None
+            self._closed = anyio.Event()
+
+    async def wait_closed(self) -> None:
+        """Return once the gate is closed."""
+        await self._closed.wait()
 
     async def pass_through(self) -> None:
         """Return once the gate is open."""

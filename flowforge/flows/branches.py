@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from flowforge.flows.memo import Race
     from flowforge.flows.scopes import Scope
     from flowforge.flows.session import FlowSession
 
@@ -88,7 +89,8 @@ class lone_errors:
 class BranchTask(Generic[T]):
     """A function that runs in a branch of a fork."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self.path: str = path
         self.error: Exception | None = None
         self._results: list[T] = []
         self.scope: anyio.CancelScope = anyio.CancelScope()
@@ -145,7 +147,11 @@ class BranchTasks(Generic[T]):
 class TaskBoard:
     """Runs the tasks of one fork under its join policy."""
 
-    def __init__(self, session: FlowSession, join: ForkJoin) -> None:
+    def __init__(self, session: FlowSession, join: ForkJoin, path: str) -> None:
+        """path: of the fork."""
+        self._path = path
+        self._race: Race | None = None
+        self._winner: BranchTask[object] | None = None
         self._group: TaskGroup | None = None
         self._session = session
         self._join: ForkJoin = join
@@ -154,6 +160,9 @@ class TaskBoard:
     @asynccontextmanager
     async def tasks(self) -> AsyncGenerator[None]:
         """While tasks can be started; ends when all have ended."""
+        memo = self._session.memo
+        if self._join == "first" and memo is not None:
+            self._race = memo.open_race(self._path)
         try:
             async with lone_errors(), anyio.create_task_group() as self._group:
                 yield
@@ -168,8 +177,9 @@ class TaskBoard:
                 f"{path!r} was started after the end of its fork",
                 help="start branches inside 'async with chat.fork(…)'",
             )
-        task = BranchTask[T]()
-        if self._join == "first" and any(other.is_finished for other in self._tasks):
+        task = BranchTask[T](path)
+        has_lost = self._race is not None and self._race.winner not in {None, path}
+        if self._winner is not None or has_lost:
             task.scope.cancel()
         self._tasks.append(task)  # type: ignore[arg-type]  # results are read, never written
         self._group.start_soon(self._run, path, scope, task, run)
@@ -179,17 +189,21 @@ class TaskBoard:
         self, path: str, scope: Scope, task: BranchTask[T], run: Callable[[], Awaitable[T]]
     ) -> None:
         SCOPE.set(scope)
+        if task.scope.cancel_called:
+            # Up to its first wait it would run all the same.
+            return
         with task.scope:
             try:
-                task.finish(await run())
+                result = await run()
             except Exception as error:
                 self._session.log.blame(path, error)
                 task.error = error
                 if self._join == "all":
                     raise
                 return
-            if self._join == "first":
-                self._stop_others(task)
+            if self._join == "first" and not await self._wins(task):
+                return
+            task.finish(result)
 
     def results(self) -> list[object]:
         """What the tasks returned, in order of start."""
@@ -202,7 +216,16 @@ class TaskBoard:
             return
         raise lone_error(ExceptionGroup("every branch failed", errors))
 
-    def _stop_others(self, winner: object) -> None:
-        for task in self._tasks:
-            if task is not winner and not task.is_finished:
-                task.scope.cancel()
+    async def _wins(self, task: BranchTask[T]) -> bool:
+        """Whether it is the first to come to its end; the others are stopped then."""
+        if self._winner is not None:
+            return False
+        self._winner = task  # type: ignore[assignment]  # results are read, never written
+        others = [other for other in self._tasks if other is not task]
+        for other in others:
+            other.scope.cancel()
+        memo, race = self._session.memo, self._race
+        if memo is not None and race is not None and race.winner is None:
+            losers = {other.path for other in others} - {task.path}
+            await memo.end_race(race, task.path, losers)
+        return True

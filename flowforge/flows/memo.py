@@ -7,7 +7,8 @@ until it is gone on with.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 from flowforge.errors import FlowForgeError, WorkflowError
 from flowforge.runtime.commands import (
@@ -17,14 +18,21 @@ from flowforge.runtime.commands import (
     StartCall,
     StartGeneration,
     StartQuestion,
+    Stopped,
 )
 from flowforge.runtime.events import RunResumed, StepText
 from flowforge.runtime.failures import as_flowforge_error
-from flowforge.runtime.recording import key_of, kind_of_work, report_of, request_of
+from flowforge.runtime.recording import (
+    join_path,
+    key_of,
+    kind_of_work,
+    report_of,
+    request_of,
+)
 from flowforge.runtime.uncertainty import may_run_again
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from flowforge.backends.protocol import GenerateRequest, GenerationDone
     from flowforge.journal.records import Entry, WorkRow
@@ -36,6 +44,18 @@ if TYPE_CHECKING:
     from flowforge.runtime.told_events import EventArchive
 
 
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Branches of which the first to come to its end wins.
+
+    winner: the path of the branch that won in an earlier process, if one did.
+    """
+
+    path: str
+    turn: int
+    winner: str | None
+
+
 class FlowMemo:
     """The journal of one flow run. Events wait for the next commit; nothing else does."""
 
@@ -43,6 +63,7 @@ class FlowMemo:
         self._journal = journal
         self._kept: dict[tuple[str, int], WorkRow] = {}
         self._turns: dict[str, int] = {}
+        self._open: set[str] = set()
         self._entries: list[Entry] = []
         self.is_over = False
 
@@ -71,6 +92,29 @@ class FlowMemo:
             await self._commit(self._journal.recorder.run_ended(outcome))
         finally:
             self._journal.close()
+
+    # -- races ------------------------------------------------------------------------------------
+
+    def open_race(self, path: str) -> Race:
+        """Branches of which one is to win are about to start; whether one has already."""
+        key = join_path(path)
+        turn = self._turns.get(key, -1) + 1
+        self._turns[key] = turn
+        row = self._kept.pop((key, turn), None)
+        return Race(key, turn, None if row is None else cast("Any", row.result)["winner"])
+
+    async def end_race(self, race: Race, winner: str, losers: Iterable[str]) -> None:
+        """Write down who won, before anybody acts on it, and that the others were stopped."""
+        recorder = self._journal.recorder
+        beaten = set(losers)
+        inside = tuple(f"{path}/" for path in beaten)
+        stopped = [one for one in self._open if one in beaten or one.startswith(inside)]
+        ends = [recorder.ended(Stopped(path)) for path in stopped]
+        self._open.difference_update(stopped)
+        await self._commit(
+            recorder.won(race.path, race.turn, {"winner": winner}),
+            *(end for end in ends if end is not None),
+        )
 
     # -- works ------------------------------------------------------------------------------------
 
@@ -161,11 +205,13 @@ class FlowMemo:
     async def _begin(self, command: StartGeneration | StartCall | StartQuestion) -> None:
         turn = self._turns.get(command.path, -1) + 1
         self._turns[command.path] = turn
+        self._open.add(command.path)
         await self._commit(self._journal.recorder.start_of(command, turn))
 
     async def _end(self, report: Report) -> None:
         ended = self._journal.recorder.ended(report)
         assert ended is not None
+        self._open.discard(ended.path)
         await self._commit(ended)
 
     async def _commit(self, *entries: Entry) -> None:

@@ -65,12 +65,18 @@ class _Ballot(Generic[T]):
 
     async def hold(self, options: SamplingOptions) -> int:
         """The index of the answer that won, whose conversation is the cursor's now."""
-        session = self._cursor.session
+        session, memo = self._cursor.session, self._cursor.session.memo
+        race = None if memo is None or self._stop_when == "all" else memo.open_race(self._path)
+        paths = [branch_path(self._path, idx) for idx in range(self._n)]
+        decided = None if race is None else race.winner
+        asked = [idx for idx, path in enumerate(paths) if decided in {None, path}]
         try:
             async with lone_errors(), anyio.create_task_group() as tasks:
-                for idx in range(self._n):
+                for idx in asked:
                     tasks.start_soon(self._ask, idx, options, tasks.cancel_scope)
-            winner = self._winner()
+            winner = self._winner() if decided is None else asked[0]
+            if memo is not None and race is not None and decided is None:
+                await memo.end_race(race, paths[winner], paths)
             async with self._cursor.trying(self._turns.pop(winner)):
                 pass
         finally:

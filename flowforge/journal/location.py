@@ -1,4 +1,4 @@
-"""Where the journal of a user is."""
+"""Where the journal of a user is, and what lies beside it."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def default_journal() -> Path:
         return Path(chosen).expanduser().absolute()
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser().absolute() / "flowforge" / "runs.db"
+
+
+def kv_folder_of(journal: Path) -> Path:
+    """Where the KV is kept that runs of a journal go on with."""
+    return journal.with_name(f"{journal.name}.kv")

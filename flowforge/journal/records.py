@@ -1,8 +1,9 @@
 """The rows of a journal: what a run is, and what happened in it.
 
 A *work* is what a run does outside of its own decisions: a generation, a tool call, a question, a
-time that has come, an order. It is named by its path, which holds item and attempt as in
-`explore[1]/draft#2`, and by its turn: a step may let a model write several times.
+time that has come, an order, what a race of branches came to. It is named by its path, which holds
+item and attempt as in `explore[1]/draft#2`, and by its turn: a step may let a model write several
+times.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from flowforge.language.program import JsonValue
 
 RunStatus = Literal["running", "done", "failed", "cancelled"]
-WorkKind = Literal["generation", "call", "question", "timer", "order"]
+WorkKind = Literal["generation", "call", "question", "timer", "order", "join"]
 WorkStatus = Literal["done", "failed", "stopped"]
 
 

@@ -265,6 +265,7 @@ ROOM_CODES: Mapping[str, str] = {
     "IN001": "an exception that nobody expected",
     "IN201": "the engine's thread ended",
     "IN203": "a KV row was read for a text that it does not stand for",
+    "IN204": "KV was restored from disk and is not found afterwards",
     "IN411": "a constraint's matcher failed",
     "IN421": "a tool call that its format cannot read",
     "IN501": "a step was moved in a way that its state does not allow",

@@ -46,7 +46,7 @@ def history_of(journal: JournalReader, run_id: str) -> RunHistory:
         picture.take(Event(told.seq, told.time_s, fact))
     works: dict[str, list[WorkRow]] = {}
     for work in journal.works(row.run_id):
-        if work.kind not in {"timer", "order"}:
+        if work.kind not in {"timer", "order", "join"}:
             works.setdefault(work.path, []).append(work)
     return RunHistory(row, picture, works)
 

@@ -55,6 +55,9 @@ PARTIAL_INTERVAL_S = 0.5
 _UNRECORDED = frozenset({"label", "priority", "written"})
 """Fields of a request that change nothing of what a model writes."""
 
+_JOIN = ":join"
+"""Behind a path: the name of what its race came to."""
+
 _CANCEL = ":cancel"
 """Behind a path: the name of the order to cancel what runs under it."""
 
@@ -127,6 +130,10 @@ class Recorder:
             case _:
                 return None
 
+    def won(self, path: str, turn: int, winner: JsonValue) -> WorkEnded:
+        """The entry of a race that somebody has won."""
+        return WorkEnded(path, turn, "join", "done", winner, None, self.now())
+
     def go_on(self, turns: Mapping[str, int]) -> None:
         """Take over the last turn of every path from an earlier process."""
         self._turns = dict(turns)
@@ -180,6 +187,11 @@ class Recorder:
         ]
         if partials:
             await self.writer.keep_partials(self.run_id, partials)
+
+
+def join_path(path: str) -> str:
+    """The path under which a journal has what a race of branches came to."""
+    return f"{path}{_JOIN}"
 
 
 def kind_of_work(command: StartGeneration | StartCall | StartQuestion) -> WorkKind:

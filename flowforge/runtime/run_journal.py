@@ -376,7 +376,7 @@ def _is_blamed(work: WorkRow, failed: frozenset[str]) -> bool:
     if work.status == "stopped":
         return False
     path = work.path
-    if work.kind in {"timer", "order"}:
+    if work.kind in {"timer", "order", "join"}:
         path = path.rpartition(":")[0]
     is_failed_sample = work.status == "failed" and _SAMPLE.sub("", path) in failed
     return path in failed or is_failed_sample

@@ -9,6 +9,7 @@ from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.store import KvStore
 from flowforge.engine.model_interface import ModelLimits
+from flowforge.engine.prefix_rows import PrefixRows
 from flowforge.engine.runner import ModelRunner
 from flowforge.engine.scheduler import SchedulerLimits
 
@@ -45,5 +46,6 @@ def model_core(
         SchedulerLimits(max_step_tokens, max_running),
         ModelLimits(config.vocab_size, config.max_context_len, frozenset()),
         clock=lambda: 0.0,
+        prefix_rows=PrefixRows(kv, store, audit),
     )
     return core, kv
