@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flowforge.errors import FlowForgeError
 from flowforge.journal.journal import Journal
 from flowforge.journal.location import default_journal
 
+if TYPE_CHECKING:
+    from flowforge.tui.app import ViewerApp
+
 _FAILED = 4
+_DEFECT = 5
+_TERMINATED = 143
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,15 +46,24 @@ def _view(options: argparse.Namespace) -> int:
             is_ascii=options.ascii,
             keymap=read_keymap(keymap_file),
         )
-        app.run(mouse=not options.no_mouse)
-        return 0
+        return _run(app, has_mouse=not options.no_mouse)
     with Journal(options.journal or default_journal()) as journal:
         from flowforge.tui.app import ViewerApp, open_journal_run, read_keymap
 
         run = None if options.run is None else open_journal_run(journal, options.run)
         app = ViewerApp(journal, run=run, is_ascii=options.ascii, keymap=read_keymap(keymap_file))
-        app.run(mouse=not options.no_mouse)
-    return 0
+        return _run(app, has_mouse=not options.no_mouse)
+
+
+def _run(app: ViewerApp, *, has_mouse: bool) -> int:
+    # What was imported stays, and is not to be walked while keys wait.
+    gc.freeze()
+    app.run(mouse=has_mouse)
+    if app.has_lost_parent:
+        sys.stderr.write("the process that began the viewer has ended, and the viewer with it\n")
+    if app.ended_by is not None:
+        return _TERMINATED
+    return _DEFECT if app.return_code else 0
 
 
 def _parser() -> argparse.ArgumentParser:

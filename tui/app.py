@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import App
 from textual.binding import Binding, BindingType
 
 from flowforge.control.detaching import begin_detached
@@ -14,6 +13,7 @@ from flowforge.tui.acting import RunBegun  # noqa: TC001 - textual reads what a 
 from flowforge.tui.opened_run import OpenedRun
 from flowforge.tui.run_screen import RunScreen
 from flowforge.tui.runs_screen import RunsScreen
+from flowforge.tui.terminal_app import TerminalApp
 from flowforge.view.attached import AttachedRun
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ NO_COLOR_THEME = "ansi-dark"
 """Its colours are the terminal's own, which Textual can leave out as a whole."""
 
 
-class ViewerApp(App[None]):
+class ViewerApp(TerminalApp):
     """Shows the runs of a journal, or one run."""
 
     CSS_PATH = "viewer.tcss"

@@ -16,11 +16,13 @@ from flowforge.collector import resting_collector
 from flowforge.errors import FlowForgeError
 from flowforge.tui.acting import Acting
 from flowforge.tui.key_line import KeyLine
+from flowforge.tui.kv_panels import kv_lines
 from flowforge.tui.lines import LineList
 from flowforge.tui.looking import Looking
-from flowforge.tui.panels import header_line, kv_lines, log_lines, speed_lines, tree_lines
+from flowforge.tui.panels import header_line, log_lines, speed_lines, tree_lines
 from flowforge.tui.slots import StreamSlots
 from flowforge.tui.stream_pane import StreamPane
+from flowforge.tui.terminal_app import FRAME_S, TerminalApp
 from flowforge.view.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from flowforge.view.run_view import RunView
     from flowforge.view.sources import Link
 
-FRAMES_PER_S = 10
 POLL_BUDGET_S = 0.015
 """How long events are taken in at a time: a key passes through several turns of the loop."""
 
@@ -135,7 +136,7 @@ class RunScreen(Looking, Acting, Screen[None]):
         ):
             self.query_one(f"#{panel}").border_title = title
         self.query_one("#steps").focus()
-        self.set_interval(1 / FRAMES_PER_S, self._frame)
+        self.set_interval(FRAME_S, self._frame)
         self.call_after_refresh(self._frame)
 
     def on_unmount(self) -> None:
@@ -160,7 +161,10 @@ class RunScreen(Looking, Acting, Screen[None]):
     def _take_and_draw(self) -> None:
         is_behind = self._take()
         now = time.monotonic()
-        if not self.is_current or (is_behind and now - self._drawn_at_s < _BEHIND_DRAW_S):
+        app = self.app
+        assert isinstance(app, TerminalApp)
+        wait_s = max(_BEHIND_DRAW_S if is_behind else 0.0, app.frame_s - FRAME_S / 2)
+        if not self.is_current or app.is_held or now - self._drawn_at_s < wait_s:
             return
         self._drawn_at_s = now
         view = self.view

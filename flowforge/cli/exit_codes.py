@@ -9,7 +9,7 @@
 5    a fault in FlowForge
 130  interrupted (Ctrl-C)
 141  whoever read the output went away
-143  terminated (SIGTERM)
+143  terminated (SIGTERM; a viewer also by SIGHUP)
 """
 
 from __future__ import annotations

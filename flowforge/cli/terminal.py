@@ -13,6 +13,13 @@ from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
+    from typing import Self
+
+    import anyio
+    from anyio.abc import Process
+
+_LEAVE_S = 3.0
+"""How long a viewer that was told to end may take."""
 
 _RESET = (
     "\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l"  # the mouse
@@ -34,27 +41,46 @@ def viewer_command(arguments: Sequence[str]) -> list[str]:
 
 
 def view(arguments: Sequence[str]) -> int:
-    """Run the viewer until it ends; returns its exit code.
+    """Run the viewer until it ends; returns its exit code. SIGTERM and SIGHUP are passed on to it.
 
     Raises EngineError EN712 when a signal ended it; the terminal is as before then, too.
     """
-    with restored_terminal(), _without_interrupts():
-        code = subprocess.run(viewer_command(arguments), check=False).returncode
+    with restored_terminal(), _Signals() as signals:
+        viewer = subprocess.Popen(viewer_command(arguments))
+        signals.pass_on_to(viewer)
+        code = viewer.wait()
     if code < 0:
         raise viewer_died(code)
     return code
 
 
-async def view_beside(arguments: Sequence[str]) -> EngineError | None:
-    """Run the viewer beside this process's own work; what to tell if a signal ended it."""
+async def view_beside(
+    arguments: Sequence[str], leave: anyio.Event | None = None
+) -> EngineError | None:
+    """Run the viewer beside this process's own work; what to tell if a signal ended it.
+
+    leave: ends the viewer.
+    """
     import anyio
 
+    async def end(viewer: Process, leave: anyio.Event, scope: anyio.CancelScope) -> None:
+        await leave.wait()
+        viewer.terminate()
+        await anyio.sleep(_LEAVE_S)
+        # It is killed when the block is left.
+        scope.cancel()
+
+    code = 0
     with restored_terminal():
         command = viewer_command(arguments)
-        async with await anyio.open_process(
-            command, stdin=None, stdout=None, stderr=None
-        ) as viewer:
+        async with (
+            await anyio.open_process(command, stdin=None, stdout=None, stderr=None) as viewer,
+            anyio.create_task_group() as tasks,
+        ):
+            if leave is not None:
+                tasks.start_soon(end, viewer, leave, tasks.cancel_scope)
             code = await viewer.wait()
+            tasks.cancel_scope.cancel()
     return viewer_died(code) if code < 0 else None
 
 
@@ -77,16 +103,38 @@ def restored_terminal() -> Generator[None]:
     try:
         yield
     finally:
-        sys.stderr.write(_RESET)
-        sys.stderr.flush()
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        # A terminal that is gone needs nothing.
+        with contextlib.suppress(OSError, termios.error):
+            sys.stderr.write(_RESET)
+            sys.stderr.flush()
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-@contextlib.contextmanager
-def _without_interrupts() -> Generator[None]:
-    """Ctrl-C is a key of the viewer's."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+class _Signals:
+    """Ctrl-C is a key of the viewer's; other signals to end are for it to obey."""
+
+    def __init__(self) -> None:
+        self._viewer: subprocess.Popen[bytes] | None = None
+        self._came: list[int] = []
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._pass_on)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def pass_on_to(self, viewer: subprocess.Popen[bytes]) -> None:
+        """Also what came before."""
+        self._viewer = viewer
+        for number in self._came:
+            viewer.send_signal(number)
+
+    def _pass_on(self, number: int, frame: object) -> None:
+        self._came.append(number)
+        if self._viewer is not None:
+            self._viewer.send_signal(number)
