@@ -119,6 +119,10 @@ class Engine:
         """Statistics after all that was asked so far is carried out."""
         return await self._thread.ask(lambda core: core.statistics())
 
+    async def page_uses(self) -> str:
+        """A letter for each KV page; see `EngineCore.page_uses`."""
+        return await self._thread.ask(lambda core: core.page_uses())
+
     async def namespace_statistics(self) -> dict[Namespace, NamespaceStatistics]:
         """What each namespace asked for, the 1,024 used last, after all that was asked so far."""
         return await self._thread.ask(lambda core: core.namespace_statistics())

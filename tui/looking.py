@@ -12,6 +12,7 @@ from flowforge.runtime.event_json import event_as_json
 from flowforge.tui.copying import copy, write_private
 from flowforge.tui.dialogs import LineDialog
 from flowforge.tui.key_help import help_lines
+from flowforge.tui.kv_panels import prefix_lines
 from flowforge.tui.lines import LineList
 from flowforge.tui.pages import LinesPage
 from flowforge.tui.panels import detail_lines, found_lines, prefix_lines

@@ -9,7 +9,6 @@ from rich.cells import cell_len
 
 from flowforge.tui.lines import Line, plain_line
 from flowforge.tui.marks import WEIGHT_STYLES, mark_of, style_of, word_of
-from flowforge.view.prefixes import prefix_rows
 from flowforge.view.printable import first_cells, folded, one_line
 from flowforge.view.series import sparkline
 from flowforge.view.step_tree import tree_rows
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from flowforge.runtime.picture import StepPicture, StepStatus
-    from flowforge.view.prefixes import PrefixRow
     from flowforge.view.run_view import RunView
     from flowforge.view.sources import Link, RunListing
     from flowforge.view.step_detail import Kind, Piece
@@ -148,87 +146,6 @@ def speed_lines(view: RunView, width: int, *, is_ascii: bool) -> list[Line]:
     if pages:
         lines.append(row("KV pages", pages, f"{pages[-1]:,.0f}"))
     return lines
-
-
-def kv_lines(view: RunView, width: int, *, is_ascii: bool) -> list[Line]:
-    """The KV cache in a few lines: pages, tokens computed and reused, forks."""
-    lines: list[Line] = []
-    pages = view.statistics
-    accounting = view.picture.accounting
-    if pages is not None and pages.pages_total:
-        lines += [
-            page_bar(pages.pages_held, pages.pages_cached, pages.pages_total, width, is_ascii),
-            plain_line(
-                f"held {pages.pages_held:,}  cached {pages.pages_cached:,}  "
-                f"free {pages.pages_free:,}  peak {pages.pages_peak:,} of {pages.pages_total:,}"
-            ),
-        ]
-    elif accounting is not None and accounting.pages_total:
-        peak, total = accounting.pages_peak, accounting.pages_total
-        lines.append(page_bar(peak, 0, total, width, is_ascii))
-        lines.append(plain_line(f"pages at peak {peak:,} of {total:,}"))
-    prefilled, reused = view.prompt_tokens
-    asked = prefilled + reused
-    hit = f"{reused / asked:.0%}" if asked else "none yet"
-    lines += [
-        plain_line(f"prompt tokens: {prefilled:,} computed, {reused:,} reused (hit rate {hit})"),
-        plain_line(f"forks {view.num_forks}   K shows who shares what"),
-    ]
-    return lines
-
-
-def page_bar(held: int, cached: int, total: int, width: int, is_ascii: bool) -> Line:
-    """The pages as a bar: what sequences hold, what is only cached, what is free."""
-    room = max(8, min(60, width - 4))
-    num_held = -(-held * room // total)
-    num_cached = min(room - num_held, -(-cached * room // total))
-    full, some, none = ("#", "+", ".") if is_ascii else ("█", "▒", "░")
-    return Line(
-        (
-            (full * num_held, "cyan"),
-            (some * num_cached, "blue"),
-            (none * (room - num_held - num_cached), "dim"),
-        )
-    )
-
-
-def prefix_lines(view: RunView, width: int, *, is_ascii: bool) -> list[Line]:
-    """The KV view: the pages, and the tree of prefixes with what each generation shared."""
-    lines = [plain_line("Pages", "bold"), *kv_lines(view, width, is_ascii=is_ascii)[:-1]]
-    lines += [
-        plain_line(""),
-        plain_line("Prefixes: each conversation under the one that it continues", "bold"),
-        plain_line("shared: prompt tokens found in the cache; own: computed for it", "dim"),
-    ]
-    rows = prefix_rows(view)
-    longest = max(((row.shared_tokens or 0) + (row.own_tokens or 0) for row in rows), default=0)
-    for row in rows:
-        lines.append(_prefix_line(row, longest, is_ascii=is_ascii))
-    if not rows:
-        lines.append(plain_line("no conversation has begun", "dim"))
-    return lines
-
-
-def _prefix_line(row: PrefixRow, longest: int, *, is_ascii: bool) -> Line:
-    room = 24
-    branch = "`- " if is_ascii else "└─ "
-    shared, own = row.shared_tokens, row.own_tokens
-    pieces = [
-        (f"{'   ' * row.depth}{branch if row.depth else ''}", "dim"),
-        (f"{mark_of(row.status, is_ascii=is_ascii)} ", style_of(row.status)),
-        (f"{one_line(row.path)}  ", "bold"),
-    ]
-    if shared is None or own is None:
-        pieces.append((f"{row.generated_tokens:,} written so far", "dim"))
-    else:
-        num_shared = shared * room // longest if longest else 0
-        num_own = -(-own * room // longest) if longest else 0
-        some, full = ("+", "#") if is_ascii else ("▒", "█")
-        pieces += [(some * num_shared, "blue"), (full * num_own, "cyan")]
-        pieces.append((f"  shared {shared:,}  own {own:,}  written {row.generated_tokens:,}", ""))
-    if row.num_forks:
-        pieces.append((f"  {row.num_forks} fork{'s' * (row.num_forks > 1)}", "dim"))
-    return Line(tuple(pieces), row.path)
 
 
 def run_lines(runs: Sequence[RunListing], *, is_ascii: bool, contains: str) -> list[Line]:

@@ -293,6 +293,22 @@ class KvCache:
             merged_pages=self._merged_pages,
         )
 
+    def page_uses(self) -> str:
+        """A letter a page: f(ree), p(rivate), or of the tree, with no path c, with one t, else s.
+
+        O(pages that are not free).
+        """
+        uses = bytearray(b"f") * self._pool.num_pages
+        for node in self._tree.nodes():
+            assert node.page is not None, "only a root has no page"
+            uses[node.page] = b"cts"[min(node.num_paths, 2)]
+        for tail in self._tree.tails():
+            uses[tail.page] = ord("c")
+        for path in self._paths:
+            for page in path.private:
+                uses[page] = ord("p")
+        return uses.decode("ascii")
+
     def check_invariants(self) -> None:
         """AssertionError unless every page has exactly one place and every count is what it counts.
 

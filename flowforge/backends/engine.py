@@ -187,6 +187,10 @@ class EngineBackend:
             pages_peak=statistics.kv.pages_peak_held,
         )
 
+    async def page_uses(self) -> str:
+        """See `page_maps.Paged`."""
+        return await self.engine.page_uses()
+
     async def tools(self, request: GenerateRequest, rest: list[int]) -> CompiledTools | None:
         """What the answer may call, compiled; None without tools, or for nothing but a form.
 

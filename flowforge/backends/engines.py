@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import astuple
+from dataclasses import fields
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -109,8 +109,14 @@ class EngineSet:
 
     def statistics(self) -> BackendStatistics:
         """The sums over all engines; peaks of pages may have been at different times."""
-        of_each = (astuple(engine.statistics()) for engine in self._engines.values())
-        return BackendStatistics(*map(sum, zip(*of_each, strict=True)))
+        of_each = [engine.statistics() for engine in self._engines.values()]
+        counters = (one.name for one in fields(BackendStatistics) if one.name != "page_map")
+        sums = {name: sum(getattr(one, name) for one in of_each) for name in counters}
+        return BackendStatistics(**sums)
+
+    async def page_uses(self) -> str:
+        """Those of the run's own model."""
+        return await self.own.page_uses()
 
     async def _engine(self, model: str) -> EngineBackend:
         # One at a time: two steps that ask for one model must not both load it.

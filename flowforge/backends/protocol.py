@@ -286,7 +286,10 @@ class Conversation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BackendStatistics:
-    """Counters since the backend was opened; zeros where a backend cannot know."""
+    """Counters since the backend was opened; zeros where a backend cannot know.
+
+    page_map: what each page is used for, where somebody looks: see `page_maps`.
+    """
 
     prefilled_tokens: int = 0
     reused_tokens: int = 0
@@ -296,6 +299,7 @@ class BackendStatistics:
     pages_cached: int = 0
     pages_held: int = 0
     pages_peak: int = 0
+    page_map: str = ""
 
 
 class Backend(Protocol):

@@ -14,6 +14,7 @@ import anyio
 import anyio.lowlevel
 
 from flowforge.backends.kept_prefixes import keep_prefixes
+from flowforge.backends.page_maps import watched
 from flowforge.cli.answers import asker_at
 from flowforge.cli.backends import open_backend
 from flowforge.cli.download import DownloadProgress
@@ -170,14 +171,15 @@ class Session:
                     self._first_seq = lambda: journal.first_seq
                 asker = self._asker()
                 async with (
+                    watched(backend) as seen,
                     self._controlled(journal),
                     self._launch.begin(
-                        GatedBackend(backend, self._control.gate), asker, journal
+                        GatedBackend(seen, self._control.gate), asker, journal
                     ) as run,
                     self._traced(run, journal),
                 ):
                     self._run = run
-                    self._control.show(run, backend.statistics)
+                    self._control.show(run, seen.statistics)
                     await self._view(journal)
                     terminal = await self._follow(run)
                     return await self._conclude(run, terminal)

@@ -26,6 +26,7 @@ from flowforge.runtime.events import (
     StepText,
 )
 from flowforge.runtime.failures import as_flowforge_error
+from flowforge.runtime.page_samples import PageSampler
 from flowforge.runtime.people import text_answer
 from flowforge.runtime.seeds import derived_seed
 from flowforge.runtime.state import Failure
@@ -100,6 +101,7 @@ class FlowSession:
         self.clock = clock
         self.asker = asker
         self.log: FailureLog = FailureLog()
+        self._pages = PageSampler(backend)
         self.running: RunningSteps = RunningSteps()
         self.close_failures: list[Failure] = []
         self.book: AccountBook = AccountBook()
@@ -124,6 +126,8 @@ class FlowSession:
         following: what comes after a failure that may pass.
         """
         self.stream.emit(StepStarted(path, verb, continues))
+        for sample in self._pages.look(self.stream.elapsed_s):
+            self.stream.emit(sample)
         end = StepEnd()
         try:
             with self.running.cancellable(path):

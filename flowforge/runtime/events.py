@@ -160,6 +160,16 @@ class StepCancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class PagesSampled:
+    """What the KV pages were used for a moment ago: see `backends.page_maps`.
+
+    Told beside other events, at most once a second, by runs that somebody may watch.
+    """
+
+    page_map: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelAccounting:
     """What a run cost on one model, as in `Accounting`. model: None for the run's own."""
 
@@ -227,6 +237,7 @@ Fact: TypeAlias = (
     | StepRetried
     | StepCaught
     | StepCancelled
+    | PagesSampled
     | RunFinished
     | RunFailed
     | RunCancelled

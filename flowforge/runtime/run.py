@@ -44,6 +44,7 @@ from flowforge.runtime.core import advance, new_state
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished
 from flowforge.runtime.failures import as_flowforge_error, failure_event
 from flowforge.runtime.graph import programs_of
+from flowforge.runtime.page_samples import PageSampler
 from flowforge.runtime.people import nobody
 from flowforge.runtime.run_secrets import masking, secrets_of
 from flowforge.runtime.seeds import drawn_seed
@@ -202,6 +203,7 @@ class _Shell:
         self._backend = surroundings.backend
         self._secrets = surroundings.secrets
         self._state = state
+        self._pages = PageSampler(surroundings.backend)
         self._clock = clock
         self._journal = journal
         self._timers: dict[str, anyio.CancelScope] = {}
@@ -265,6 +267,8 @@ class _Shell:
             facts += decision.facts
             commands += decision.commands
             self.outcome = self.outcome or decision.outcome
+        if facts:
+            facts += self._pages.look(self.stream.elapsed_s)
         await self._tell(facts, [] if self._journal is None else self._entries(reports, commands))
         for command in commands:
             self._act(command, tasks)

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from flowforge.runtime.event_json import fact_from_json, kind_of
-from flowforge.runtime.events import Event, RunResumed
+from flowforge.runtime.events import Event, PagesSampled, RunResumed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from flowforge.journal.reader import JournalReader
     from flowforge.runtime.events import Fact
 
-_RESUMED = kind_of(RunResumed(0))
+_UNDECIDED = frozenset({kind_of(RunResumed(0)), kind_of(PagesSampled(""))})
+"""Told by the shell, which decides nothing."""
 
 
 class ToldEvents:
@@ -31,8 +32,7 @@ class ToldEvents:
         self._seqs: dict[tuple[str, str | None], deque[int]] = {}
         for seq, time_s, kind, path in keys:
             self.next_seq, self.elapsed_s = seq + 1, time_s
-            # These are of the shell, which decides nothing.
-            if kind != _RESUMED:
+            if kind not in _UNDECIDED:
                 self._seqs.setdefault((kind, path), deque()).append(seq)
 
     def take(self, fact: Fact) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from flowforge.runtime.events import (
+    PagesSampled,
     StepFinished,
     StepStarted,
     StepText,
@@ -70,6 +71,7 @@ class RunView:
         self.tpot_s = Samples()
         self.pages = Samples()
         self.statistics: BackendStatistics | None = None
+        self.page_map: str = ""
         self.last_seq: int = -1
         self.time_s: float = 0.0
         self.num_tokens: int = 0
@@ -90,6 +92,9 @@ class RunView:
         fact = event.fact
         if isinstance(fact, StepText):
             self._take_text(fact, event.time_s)
+            return
+        if isinstance(fact, PagesSampled):
+            self.page_map = fact.page_map
             return
         self._changed_steps += 1
         self.picture.take(event)
@@ -114,6 +119,7 @@ class RunView:
     def take_statistics(self, statistics: BackendStatistics) -> None:
         """What the run's backend counted a moment ago."""
         self.statistics = statistics
+        self.page_map = statistics.page_map or self.page_map
         self.revision += 1
         if statistics.pages_total:
             self.pages.add(statistics.pages_held + statistics.pages_cached)

@@ -9,6 +9,7 @@ from flowforge.backends.protocol import Usage
 from flowforge.runtime.events import (
     Accounting,
     Event,
+    PagesSampled,
     RunFailed,
     RunFinished,
     RunStarted,
@@ -84,6 +85,13 @@ def done() -> list[Event]:
     ]
     explored = StepFinished("explore", ["x", "x", "x"])
     return events_of(*begun(), *ends, explored, RunFinished({}, COST))
+
+
+def paged() -> list[Event]:
+    """The same, with what the KV pages were used for while its branches wrote and behind them."""
+    events = [event.fact for event in done()]
+    first = PagesSampled("s6p3f55")
+    return events_of(*events[:8], first, *events[8:-1], PagesSampled("s6c6f52"), events[-1])
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from viewer_runs import (
     done,
     events_of,
     failed,
+    paged,
     running,
 )
 
@@ -380,6 +381,31 @@ async def test_the_cache_shows_who_shares_what() -> None:
 
     assert "shared 52  own 8  written 12" in shown
     assert "└─ ✓ explore[2]/draft" in shown
+
+
+async def test_the_pages_are_seen_as_they_were_at_any_time() -> None:
+    viewer = Viewer(paged())
+    async with viewer.app.run_test(size=(120, 30)) as pilot:
+        await viewer.drawn(pilot)
+        shown = await viewer.press(pilot, "K")
+        assert "Map: 1 cell = 1 page" in shown
+        assert "▓▓▓▓▓▓░░░░░░····" in shown
+        assert "cached: of none, for later" in shown
+        await viewer.press(pilot, "escape", "t", *"4", "enter")
+        shown = await viewer.press(pilot, "K")
+        assert "▓▓▓▓▓▓███····" in shown
+        assert "shared 6  tree 0  private 3  cached 0  free 55" in shown
+
+
+async def test_the_map_is_above_the_tree_where_there_is_no_room_beside_it() -> None:
+    viewer = Viewer(paged())
+    async with viewer.app.run_test(size=(80, 40)) as pilot:
+        await viewer.drawn(pilot)
+        lines = (await viewer.press(pilot, "K")).split("\n")
+
+    (at,) = (idx for idx, line in enumerate(lines) if "Map: 1 cell" in line)
+    (under,) = (idx for idx, line in enumerate(lines) if "Prefixes: each" in line)
+    assert at < under
 
 
 async def test_the_help_lists_every_key_with_its_id() -> None:
