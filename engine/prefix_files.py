@@ -148,6 +148,6 @@ class PrefixFolder:
 
 def _sealed(path: Path, rows: torch.Tensor) -> dict[str, str]:
     """What a file says of itself: its name, which says what it is of, and what its rows are."""
-    plain = rows.contiguous().view(torch.uint8).numpy()
-    checksum = blake2b(plain, digest_size=16).hexdigest()
+    plain = rows.contiguous().view(torch.uint8).flatten().numpy()
+    checksum = blake2b(plain.data, digest_size=16).hexdigest()
     return {"format": _FORMAT, "name": path.name, "rows": checksum}

@@ -103,9 +103,9 @@ def _kept_prefixes(
     from flowforge.backends.kept_prefixes import KeptPrefixes
     from flowforge.engine.prefix_files import PrefixFolder
 
-    # A context of another length may turn K rows by other frequencies.
-    context_len = None if config is None else config.context_len
-    return KeptPrefixes(engine, PrefixFolder(folder, repr((fingerprint(directory), context_len))))
+    # A context of another length may turn K rows by other frequencies, and kernels round otherwise.
+    settings = None if config is None else (config.context_len, config.dtype)
+    return KeptPrefixes(engine, PrefixFolder(folder, repr((fingerprint(directory), settings))))
 
 
 class EngineBackend:

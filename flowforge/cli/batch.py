@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from flowforge.journal.records import RunRow
     from flowforge.journal.writer import JournalWriter
     from flowforge.language.program import JsonValue, Program
+    from flowforge.runtime.caching import CacheNote
     from flowforge.runtime.people import Asker
     from flowforge.telemetry.run_log import RunLog
 
@@ -131,7 +132,10 @@ class BatchRunner:
         writer: JournalWriter,
         options: Mapping[str, JsonValue],
         log: RunLog | None = None,
+        take_notes: Callable[[int, Sequence[CacheNote]], None] | None = None,
     ) -> None:
+        """take_notes: gets what the step cache had for each row that ran."""
+        self._take_notes = take_notes
         self._log = log
         self._batch = batch
         self._backend = backend
@@ -209,6 +213,8 @@ class BatchRunner:
             async for event in run.events():
                 if self._log is not None and event.seq >= journal.first_seq:
                     self._log.take(event, journal.run_id)
+        if self._take_notes is not None and journal.cache is not None:
+            self._take_notes(row, journal.cache.notes)
         found = self._writer.journal.run(self._batch.run_id(row))
         return _result_of_run(row, found)
 

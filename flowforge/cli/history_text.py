@@ -51,6 +51,8 @@ def step_line(step: StepPicture) -> str:
         parts.append(f"{step.ended_s - step.started_s:.1f} s")
     if step.finish_reason == "length":
         parts.append("cut off at max_tokens")
+    if step.is_cached:
+        parts.append("from the cache")
     if step.is_caught:
         parts.append("caught")
     if step.next_path is not None:

@@ -16,7 +16,7 @@ from flowforge.cli.journals import journal_option, open_journal
 from flowforge.cli.logs import log_options, open_log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from flowforge.cli.batch import Batch, RowFile, RowResult
     from flowforge.cli.logs import LogOptions
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, metavar="N", help="For everything random; else from the rows.")
 @options.answers
 @options.model
+@options.no_cache
+@options.explain_cache
 @journal_option
 @click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress.")
 @log_options
@@ -54,6 +56,8 @@ def map_(
     seed: int | None,
     answers_file: Path | None,
     model: str | None,
+    no_cache: bool,
+    explain_cache: bool,
     journal_path: Path | None,
     is_quiet: bool,
     log: LogOptions | None,
@@ -72,6 +76,8 @@ def map_(
     from flowforge.cli.diagnostics import print_workflow_errors
     from flowforge.runtime.checking import load_file
 
+    if explain_cache and no_cache:
+        raise click.UsageError("--explain-cache needs the cache: no --no-cache")
     loaded = load_file(file)
     if loaded.program is None:
         print_workflow_errors(loaded.diagnostics, as_json=False)
@@ -80,9 +86,11 @@ def map_(
     out = RowFile(output, batch)
     model = loaded.program.model if model is None else model
     answers = read_answers(answers_file)
-    is_seeded = seed is not None
+    cache = {"is_seeded": seed is not None, "uses_cache": not no_cache}
     is_quiet = is_quiet or (log is not None and log.takes_stderr)
-    settings = _Settings(backend, model, answers, jobs, retry_failed, is_quiet, is_seeded)
+    settings = _Settings(
+        backend, model, answers, jobs, retry_failed, is_quiet, cache, explains_cache=explain_cache
+    )
     with open_journal(journal_path) as journal, open_log(log) as run_log:
         anyio.run(_run, batch, out, journal, settings, run_log)
     return _conclude(out, is_quiet=is_quiet)
@@ -98,7 +106,8 @@ class _Settings:
     jobs: int
     tries_failed: bool
     is_quiet: bool
-    is_seeded: bool
+    cache: Mapping[str, bool]
+    explains_cache: bool
 
 
 async def _run(
@@ -107,6 +116,7 @@ async def _run(
     from flowforge.cli.answers import asker_for
     from flowforge.cli.backends import open_backend
     from flowforge.cli.batch import BatchRunner
+    from flowforge.cli.cache_notes import CacheTally
     from flowforge.cli.download import DownloadProgress
     from flowforge.cli.journals import kept_options
     from flowforge.cli.progress import NoProgress
@@ -122,8 +132,23 @@ async def _run(
         async with open_backend(settings.backend, settings.model, download) as backend:
             asker = asker_for(settings.answers, NoProgress())
             kept = kept_options(settings.backend, settings.model, settings.answers)
-            kept["is_seeded"] = settings.is_seeded
-            runner = BatchRunner(batch, backend, asker, JournalWriter(journal), kept, log)
+            kept |= settings.cache
+            tally = CacheTally(explains=settings.explains_cache)
+
+            def tell(lines: Iterable[str]) -> None:
+                for line in lines:
+                    if not settings.is_quiet:
+                        click.echo(line, err=True)
+
+            runner = BatchRunner(
+                batch,
+                backend,
+                asker,
+                JournalWriter(journal),
+                kept,
+                log,
+                lambda row, notes: tell(tally.take(notes, f"row {row}")),
+            )
 
             def take(result: RowResult) -> None:
                 out.append(result)
@@ -134,6 +159,7 @@ async def _run(
                 await runner.run(failed, settings.jobs, again.append, tries_failed=True)
                 out.replace(again)
             await runner.run(rest, settings.jobs, take, tries_failed=settings.tries_failed)
+            tell(tally.summary())
 
 
 class _Progress:

@@ -38,6 +38,16 @@ model = click.option(
     help="A model directory, GGUF file or Hugging Face id; without it the model under the file's "
     "defaults, or the default model.",
 )
+no_cache = click.option(
+    "--no-cache",
+    is_flag=True,
+    help="Run every step, also those that say 'cache', and keep nothing.",
+)
+explain_cache = click.option(
+    "--explain-cache",
+    is_flag=True,
+    help="Say of every step with 'cache' whether its result was there, and if not, what differs.",
+)
 _detach = click.option(
     "--detach", is_flag=True, help="Go on in the background; prints the run's name and returns."
 )

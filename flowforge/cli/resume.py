@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     type=click.Choice(["ask", "retry", "fail"]),
     help="What to do about calls that may have done their work, whatever their tools say.",
 )
+@options.no_cache
+@options.explain_cache
 @options.display
 @log_options
 @options.detached
@@ -46,6 +48,8 @@ def resume(
     journal_path: Path | None,
     answers_file: Path | None,
     on_uncertain: OnUncertain | None,
+    no_cache: bool,
+    explain_cache: bool,
     display: options.Display,
     as_json: bool,
     is_quiet: bool,
@@ -67,6 +71,8 @@ def resume(
     from flowforge.journal.writer import JournalWriter
     from flowforge.runtime.run_journal import RunJournal
 
+    if explain_cache and no_cache:
+        raise click.UsageError("--explain-cache needs the cache: no --no-cache")
     answers = read_answers(answers_file)
     with ExitStack() as stack:
         journal = stack.enter_context(open_journal(journal_path))
@@ -75,7 +81,12 @@ def resume(
         if detach:
             return run_detached(journal.path)
         session = options_of(
-            row, answers=answers, display=display, waits_for_answers=waits_for_answers, log=log
+            row,
+            answers=answers,
+            display=display,
+            waits_for_answers=waits_for_answers,
+            explains_cache=explain_cache,
+            log=log,
         )
         launch = launch_of(row.begun, as_json=as_json)
         if launch is None:
@@ -84,4 +95,6 @@ def resume(
             JournalWriter(journal), row.run_id, launch.definitions, on_uncertain=on_uncertain
         )
         stack.enter_context(run)
+        if no_cache:
+            run.cache = None
         return Session(launch, session, lambda: run, journal.path).run()

@@ -17,6 +17,7 @@ from flowforge.backends.kept_prefixes import keep_prefixes
 from flowforge.backends.page_maps import watched
 from flowforge.cli.answers import asker_at
 from flowforge.cli.backends import open_backend
+from flowforge.cli.cache_notes import CacheTally
 from flowforge.cli.download import DownloadProgress
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import print_json_line, report_run_failure
@@ -307,14 +308,12 @@ class Session:
         return code
 
     def _tell_of_cache(self) -> None:
-        if self._cache is None or not self._cache.notes:
+        if self._cache is None:
             return
-        steps = {note.path for note in self._cache.notes}
-        missed = {note.path for note in self._cache.notes if not note.is_hit}
-        self._say(f"{len(steps - missed)} of {len(steps)} cached steps from the cache")
-        if self._options.explains_cache:
-            for note in self._cache.notes:
-                self._say(str(note))
+        tally = CacheTally(explains=self._options.explains_cache)
+        lines = list(tally.take(self._cache.notes))
+        for line in (*tally.summary(), *lines):
+            self._say(line)
 
     async def _draw_frames(self) -> None:
         while True:

@@ -178,8 +178,8 @@ def _taken(found: CachedResult, path: str) -> Result:
         # to it.
         prompt_tokens = report.done.usage.prompt_tokens
         usage = Usage(prompt_tokens=prompt_tokens, reused_tokens=prompt_tokens)
-        return replace(report, done=replace(report.done, usage=usage))
-    return report
+        return replace(report, done=replace(report.done, usage=usage), is_cached=True)
+    return replace(report, is_cached=True)
 
 
 def _missed(path: str, parts: Mapping[str, str], others: list[CachedResult]) -> CacheNote:

@@ -135,18 +135,20 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The generation of `path` is done."""
+    """The generation of `path` is done. is_cached: an earlier one was, and nothing is written."""
 
     path: str
     done: GenerationDone
+    is_cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The tool of `path` returned, or the person answered."""
+    """The tool of `path` returned, or the person answered. is_cached: as of `Answered`."""
 
     path: str
     value: JsonValue
+    is_cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from flowforge.runtime.commands import (
 )
 from flowforge.runtime.consequences import Consequences
 from flowforge.runtime.ends import check_scope, conversation_opened, timer_fired, work_ended
-from flowforge.runtime.events import RunStarted
+from flowforge.runtime.events import RunStarted, StepCached
 from flowforge.runtime.failures import failure_event
 from flowforge.runtime.graph import graph_of
 from flowforge.runtime.scopes import open_scope
@@ -85,6 +85,8 @@ def advance(state: RunState, report: Report) -> Decision:
 
 def _take(after: Consequences, report: Report) -> None:
     state = after.state
+    if isinstance(report, Answered | Returned) and report.is_cached:
+        after.facts.append(StepCached(report.path))
     match report:
         case Begin():
             after.facts.append(RunStarted(state.program.name, state.inputs, state.seed))

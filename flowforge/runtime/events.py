@@ -108,6 +108,13 @@ class ToolReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCached:
+    """What a step asks for was done before, and the result is taken: its end follows."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepFinished:
     """A step instance has its value. usage, finish_reason: for steps where a model wrote."""
 
@@ -232,6 +239,7 @@ Fact: TypeAlias = (
     | StepAsked
     | ToolCalled
     | ToolReturned
+    | StepCached
     | StepFinished
     | StepFailed
     | StepRetried

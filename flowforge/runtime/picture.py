@@ -16,6 +16,7 @@ from flowforge.runtime.events import (
     RunResumed,
     RunStarted,
     StepAsked,
+    StepCached,
     StepCancelled,
     StepCaught,
     StepFailed,
@@ -41,7 +42,8 @@ class StepPicture:
     """One try of a step, or one of its samples.
 
     text, num_tokens: what a model wrote so far; once the step has an end, its value says it.
-    failure: why it failed, also where it was tried again (`next_path`) or caught.
+    is_cached: whether its result is one that was there before. failure: why it failed, also where
+    it was tried again (`next_path`) or caught.
     """
 
     path: str
@@ -59,6 +61,7 @@ class StepPicture:
     failure: StepFailed | None = None
     next_path: str | None = None
     is_caught: bool = False
+    is_cached: bool = False
 
 
 @dataclass(slots=True)
@@ -97,6 +100,8 @@ class RunPicture:
             case StepAsked(path):
                 step = self.step_at(path, time_s)
                 step.status, step.question = "asking", fact
+            case StepCached(path):
+                self.step_at(path, time_s).is_cached = True
             case RunFinished(outputs, accounting):
                 self.status, self.outputs, self.accounting = "done", outputs, accounting
             case RunFailed(failures, accounting):

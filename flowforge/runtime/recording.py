@@ -107,14 +107,15 @@ class Recorder:
         """The entry of a report, if it ends a work."""
         now = self.now()
         match report:
-            case Answered(path, done):
+            case Answered(path, done, is_cached):
                 self._writing.pop(path, None)
-                result = _answer_as_json(done)
+                result = {**_answer_as_json(done), **_origin(is_cached)}
                 turn = self._turns.get(path, 0)
                 return WorkEnded(path, turn, "generation", "done", result, done.output_ids, now)
-            case Returned(path, value):
+            case Returned(path, value, is_cached):
                 turn = self._turns.get(path, 0)
-                return WorkEnded(path, turn, "call", "done", {"value": value}, None, now)
+                returned: JsonValue = {"value": value, **_origin(is_cached)}
+                return WorkEnded(path, turn, "call", "done", returned, None, now)
             case Failed(path, error):
                 self._writing.pop(path, None)
                 turn = self._turns.get(path, 0)
@@ -245,14 +246,19 @@ def report_of(row: WorkRow) -> Report:
     match row.status:
         case "done":
             if row.kind == "generation":
-                return Answered(path, answer_of(row))
-            return Returned(path, result["value"])
+                return Answered(path, answer_of(row), was_cached(row))
+            return Returned(path, result["value"], was_cached(row))
         case "failed":
             return Failed(path, error_from_json(result))
         case "stopped":
             return Stopped(path)
         case None:
             raise InternalError("IN512", f"work {path!r} of the journal has no end")
+
+
+def was_cached(row: WorkRow) -> bool:
+    """Whether the result of a work was taken from the step cache."""
+    return isinstance(row.result, dict) and row.result.get("is_cached") is True
 
 
 def answer_of(row: WorkRow) -> GenerationDone:
@@ -329,7 +335,11 @@ def error_from_json(told: Mapping[str, Any]) -> FlowForgeError:
     )
 
 
-def _answer_as_json(done: GenerationDone) -> JsonValue:
+def _origin(is_cached: bool) -> dict[str, JsonValue]:
+    return {"is_cached": True} if is_cached else {}
+
+
+def _answer_as_json(done: GenerationDone) -> dict[str, JsonValue]:
     return {
         "text": done.text,
         "finish_reason": done.finish_reason,

@@ -179,7 +179,7 @@ class Works:
             await self.release(path)
         if done.text:
             self._stream.emit(StepText(path, done.text, 0))
-        return Answered(path, await _with_value(command.request, done))
+        return Answered(path, await _with_value(command.request, done), is_cached=True)
 
     # -- calls ------------------------------------------------------------------------------------
 

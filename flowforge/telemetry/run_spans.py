@@ -23,6 +23,7 @@ from flowforge.runtime.events import (
     RunResumed,
     RunStarted,
     StepAsked,
+    StepCached,
     StepCancelled,
     StepCaught,
     StepFailed,
@@ -136,6 +137,8 @@ class RunSpans:
                 self._parent(path).add_event("skipped", {"flowforge.step.path": path}, at_ns)
             case StepAsked(path):
                 self._span(path).add_event("asked", timestamp=at_ns)
+            case StepCached(path):
+                self._span(path).set_attribute("flowforge.step.is_cached", True)
             case StepCaught(path, code):
                 self._span(path).add_event("caught", {"error.type": code}, at_ns)
             case StepFinished(path):

@@ -12,6 +12,7 @@ from flowforge.runtime.events import (
     RunResumed,
     RunStarted,
     StepAsked,
+    StepCached,
     StepCancelled,
     StepCaught,
     StepFailed,
@@ -47,6 +48,8 @@ def step_line(fact: Fact) -> str | None:
             return f"{path}: cancelled"
         case StepSkipped(path):
             return f"{path}: skipped"
+        case StepCached(path):
+            return f"{path}: its result is in the cache"
         case StepRetried(path, code, message, _, next_path, delay_s):
             return f"{path}: failed, {message} [{code}]; {next_path} in {delay_s:.1f} s"
         case StepCaught(path, code, message):

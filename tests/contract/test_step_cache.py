@@ -16,6 +16,7 @@ from programs import block, call, for_each, gen, program, tool
 from flowforge.backends.protocol import Usage
 from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.cli.app import app
+from flowforge.cli.history_text import run_text
 from flowforge.journal.journal import Journal
 from flowforge.journal.records import RunBegun
 from flowforge.journal.step_cache import CachedResult
@@ -23,6 +24,7 @@ from flowforge.journal.writer import JournalWriter
 from flowforge.language.program import SamplingSpec
 from flowforge.runtime.checking import load_file
 from flowforge.runtime.definitions import definitions_of
+from flowforge.runtime.history import history_of
 from flowforge.runtime.run import start
 from flowforge.runtime.run_journal import RunJournal
 
@@ -96,6 +98,22 @@ async def test_a_step_that_was_run_before_gives_its_result_without_a_model(lab: 
     assert (first, second) == ({"one": "A"}, {"one": "A"})
     assert lab.asked == []
     assert [(note.path, note.is_hit) for note in lab.notes] == [("one", True)]
+
+
+async def test_a_hit_is_told_and_shown_also_after_a_resume(lab: Lab) -> None:
+    total = tool("add", "sample_tools:add")
+    workflow = program(
+        gen("one", keys=ANY_AGE), call("two", "add", keys=ANY_AGE, left="2"), tools=(total,)
+    )
+    await lab.run(workflow, {"one": "A"})
+    await lab.run(workflow, {})
+
+    run = history_of(lab.journal, "r2")
+    steps = run.picture.steps
+    assert {"one": True, "two": True} == {path: step.is_cached for path, step in steps.items()}
+    assert "one: done, 0 tokens" in run_text(run, "done")
+    assert 2 == run_text(run, "done").count("from the cache")
+    assert not history_of(lab.journal, "r1").picture.steps["one"].is_cached
 
 
 async def test_a_hit_keeps_the_length_of_its_prompt_and_computed_nothing(lab: Lab) -> None:
@@ -422,3 +440,30 @@ def test_results_that_nobody_used_are_forgotten(tmp_path: Path) -> None:
         assert journal.forget_results(3.0) == 1
         assert journal.cached("a", 6.0) is None
         assert journal.cached("b", 6.0) == result("b", 5.0)
+
+
+def test_a_batch_says_what_it_had_and_a_run_without_the_cache_takes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text(
+        "flowforge: 1\nname: w\ninputs: { word: string }\nsteps:\n"
+        "  one: { user: 'Say ${ inputs.word }', gen: , cache: true }\n"
+        "outputs: { one: '${ one }' }\n"
+    )
+    (tmp_path / "rows.jsonl").write_text('{"word": "a"}\n{"word": "b"}\n{"word": "a"}\n')
+    (tmp_path / "script.json").write_text('{"one": "said"}')
+
+    def run_map(output: str, *options: str) -> str:
+        arguments = ["map", str(tmp_path / "w.yaml"), str(tmp_path / "rows.jsonl")]
+        arguments += ["--output", str(tmp_path / output), "--jobs", "1"]
+        # A journal of its own would have no cache of the first batch.
+        arguments += ["--journal", str(tmp_path / "j.db"), "--seed", str(len(output))]
+        arguments += ["--backend", f"script:{tmp_path / 'script.json'}", *options]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        return result.stderr
+
+    first = run_map("1.jsonl", "--explain-cache")
+    assert "1 of 3 cached steps from the cache" in first
+    assert "row 0: cache one: miss" in first
+    assert "row 2: cache one: hit" in first
+    assert "3 of 3 cached steps from the cache" in run_map("22.jsonl")
+    assert "cached steps" not in run_map("333.jsonl", "--no-cache")
