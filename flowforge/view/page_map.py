@@ -15,6 +15,7 @@ several. cached: of the tree with none, until its page is needed."""
 
 PAGE_USES: tuple[PageUse, ...] = ("shared", "tree", "private", "cached", "free")
 _BY_LETTER: Mapping[str, PageUse] = {one[0]: one for one in PAGE_USES}
+_FREE: PageUse = "free"
 _RUN = re.compile(r"([a-z])(\d+)")
 
 
@@ -40,7 +41,8 @@ def page_map(told: str, max_cells: int) -> PageMap | None:
 
     Letters that this version does not know count as free.
     """
-    runs = [(_BY_LETTER.get(letter, "free"), int(num)) for letter, num in _RUN.findall(told)]
+    found: list[tuple[str, str]] = _RUN.findall(told)
+    runs = [(_BY_LETTER.get(letter, _FREE), int(num)) for letter, num in found]
     num_pages = sum(num for _, num in runs)
     if not num_pages:
         return None
@@ -68,4 +70,4 @@ def page_map(told: str, max_cells: int) -> PageMap | None:
 def _commonest(cell: Mapping[PageUse, int]) -> PageUse:
     """Of equally common ones the first of `PAGE_USES`; a page in use is not hidden by free ones."""
     used = [use for use in PAGE_USES if use != "free" and use in cell]
-    return max(used, key=lambda use: cell[use], default="free")
+    return max(used, key=lambda use: cell[use], default=_FREE)
