@@ -42,7 +42,9 @@ def page_map(told: str, max_cells: int) -> PageMap | None:
     Letters that this version does not know count as free.
     """
     found: list[tuple[str, str]] = _RUN.findall(told)
-    runs = [(_BY_LETTER.get(letter, _FREE), int(num)) for letter, num in found]
+    runs: list[tuple[PageUse, int]] = [
+        (_BY_LETTER.get(letter, _FREE), int(num)) for letter, num in found
+    ]
     num_pages = sum(num for _, num in runs)
     if not num_pages:
         return None
