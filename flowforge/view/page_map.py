@@ -71,5 +71,9 @@ def page_map(told: str, max_cells: int) -> PageMap | None:
 
 def _commonest(cell: Mapping[PageUse, int]) -> PageUse:
     """Of equally common ones the first of `PAGE_USES`; a page in use is not hidden by free ones."""
-    used = [use for use in PAGE_USES if use != "free" and use in cell]
-    return max(used, key=lambda use: cell[use], default=_FREE)
+    commonest: PageUse = "free"
+    for use in PAGE_USES:
+        is_more = cell.get(use, 0) > cell.get(commonest, 0)
+        if use != "free" and use in cell and (commonest == "free" or is_more):
+            commonest = use
+    return commonest
