@@ -1,10 +1,11 @@
 """A run of many steps with a journal: memory, size of the file, and the time to go on with it.
 
-    python benchmarks/long_run.py [NUM_STEPS] [OUTPUT_CHARS]
+    python benchmarks/long_run.py [NUM_STEPS] [OUTPUT_CHARS] [values|lengths]
 
 A `for` over NUM_STEPS items, eight at a time, whose scripted answers are OUTPUT_CHARS characters of
-words. Prints resident memory over the run, the journal's size, and, for a copy of the
-run that is cut before its last step, the seconds until the first new step starts.
+words; its result is the list of these texts, or of their lengths, and then nothing can read a text
+any more. Prints resident memory over the run, the journal's size, and, for a copy of the run that
+is cut before its last step, the seconds until the first new step asks its model.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from programs import block, for_each, gen, program, set_
 
+from flowforge.backends.protocol import Usage
 from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.journal.journal import Journal
 from flowforge.journal.records import RunBegun
 from flowforge.journal.writer import JournalWriter
 from flowforge.runtime.definitions import definitions_of
-from flowforge.runtime.events import StepFinished, StepStarted, StepText
+from flowforge.runtime.events import StepFinished, StepStarted
 from flowforge.runtime.run import start
 from flowforge.runtime.run_journal import RunJournal
 
@@ -41,13 +43,20 @@ WORDS = (Path(__file__).parents[1] / "ARCHITECTURE.md").read_text(encoding="utf-
 
 
 class WordyBackend(ScriptBackend):
-    """Answers every step by other words, drawn from real text."""
+    """Answers every step by other words, drawn from real text. asked_s: when it was last asked."""
 
     def __init__(self, num_chars: int) -> None:
         super().__init__({})
-        self._desk.answer = lambda label, _: ScriptedAnswer(words(label, num_chars))  # type: ignore[method-assign]
-        # Nobody asks this backend what it was asked.
+        self.asked_s = 0.0
+        self._num_chars = num_chars
+        self._desk.answer = self._answer  # type: ignore[method-assign]
+        # Nobody asks this backend what it was asked, nor what a perfect cache would have saved.
         self._desk.prompts = deque(maxlen=0)  # type: ignore[assignment]
+        self._desk.account = lambda prompt, output, restored=0: Usage(len(prompt))  # type: ignore[method-assign]
+
+    def _answer(self, label: str, _: int) -> ScriptedAnswer:
+        self.asked_s = time.monotonic()
+        return ScriptedAnswer(words(label, self._num_chars))
 
 
 def words(label: str, num_chars: int) -> str:
@@ -58,10 +67,12 @@ def words(label: str, num_chars: int) -> str:
     return text
 
 
-async def main(num_steps: int, num_chars: int, folder: Path) -> None:
+async def main(num_steps: int, num_chars: int, result: str, folder: Path) -> None:
     """Run, cut, go on."""
     items: list[JsonValue] = [f"item {idx}" for idx in range(num_steps)]
-    each = for_each("each", items, block(gen("one", user="Say ${ item }.")), limit=8)
+    one = gen("one", user="Say ${ item }.")
+    kept = "one" if result == "values" else "one | len"
+    each = for_each("each", items, block(one, result=kept), limit=8)
     workflow = program(each, set_("size", "each | len", "each"), gen("after", "each"))
     path = folder / "runs.db"
     begun_s = time.monotonic()
@@ -96,16 +107,15 @@ def break_copy(journal: Journal, path: Path) -> None:
 
 async def go_on(workflow: Program, path: Path) -> None:
     """Time from the opening of the journal to the first new work."""
-    begun_s = time.monotonic()
+    begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     with Journal(path) as journal:
         entered = RunJournal.resume(JournalWriter(journal), "r", definitions_of(workflow))
-        backend = ScriptBackend({"after": "the end"})
+        backend = WordyBackend(100)
         async with start(workflow, {}, backend, seed=1, journal=entered) as run:
-            async for event in run.events():
-                if isinstance(event.fact, StepText):
-                    break
-            print(f"first new step after {time.monotonic() - begun_s:.2f} s")
             await run.result()
+            used_s = time.process_time() - begun_cpu_s
+            print(f"first new step after {backend.asked_s - begun_s:.2f} s")
+            print(f"to its end {used_s:.2f} s of the processor, {resident_mb():.0f} MB")
 
 
 def resident_mb() -> float:
@@ -118,7 +128,8 @@ if __name__ == "__main__":
     place = Path(tempfile.mkdtemp(prefix="flowforge-long-"))
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     chars = int(sys.argv[2]) if len(sys.argv) > 2 else 2_000
+    results = sys.argv[3] if len(sys.argv) > 3 else "values"
     try:
-        anyio.run(main, steps, chars, place)
+        anyio.run(main, steps, chars, results, place)
     finally:
         shutil.rmtree(place)
