@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import anyio
@@ -24,6 +25,7 @@ from flowforge.journal.records import (
     WorkEnded,
     WorkStarted,
 )
+from flowforge.journal.schema import APPLICATION_ID, MIGRATIONS, VERSION
 from flowforge.journal.writer import JournalWriter
 
 if TYPE_CHECKING:
@@ -217,6 +219,47 @@ def test_a_journal_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="version 99") as caught:
         Journal(path)
     assert "EN705" == caught.value.code
+
+
+def test_a_journal_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Journal(tmp_path / "new.db") as made:
+        made.begin("r", BEGUN)
+    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(made.path)) as new:
+        file.executescript(MIGRATIONS[0])
+        for table in ("runs", "contents", "uses"):
+            for row in new.execute(f"SELECT * FROM {table}"):
+                places = ", ".join("?" * len(row))
+                file.execute(f"INSERT INTO {table} VALUES ({places})", row)
+        file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        file.execute("PRAGMA user_version = 1")
+        file.commit()
+
+    with Journal(path) as journal:
+        assert BEGUN == journal.run("r").begun
+        assert journal.cached("no such key", 0.0) is None
+    with closing(sqlite3.connect(path)) as file:
+        assert (VERSION,) == file.execute("PRAGMA user_version").fetchone()
+
+
+def test_a_journal_that_another_process_locks_is_told_as_locked_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowforge.journal.journal.BUSY_TIMEOUT_S", 0.01)
+    path = tmp_path / "runs.db"
+    with Journal(path) as journal:
+        journal.begin("r", BEGUN)
+        journal.write([("r", [started("a")])])
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(EngineError, match="is locked") as caught:
+                journal.write([("r", [ended("a")])])
+            assert ["a"] == [work.path for work in journal.open_works("r")]
+            other.execute("ROLLBACK")
+        journal.write([("r", [ended("a")])])
+
+        assert "EN701" == caught.value.code
+        assert ["a"] == [work.path for work in journal.ended_works("r")]
 
 
 def test_another_programs_database_is_no_journal(tmp_path: Path) -> None:
