@@ -19,6 +19,7 @@ from flowforge.cli.answers import asker_at
 from flowforge.cli.backends import open_backend
 from flowforge.cli.cache_notes import CacheTally
 from flowforge.cli.download import DownloadProgress
+from flowforge.cli.event_records import event_record, place_of
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import print_json_line, report_run_failure
 from flowforge.cli.logs import open_log
@@ -27,8 +28,7 @@ from flowforge.control.desk import Control
 from flowforge.control.gate import GatedBackend
 from flowforge.control.orders import socket_path
 from flowforge.journal.location import kv_folder_of
-from flowforge.runtime.event_json import event_as_json
-from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished, RunStarted
+from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished
 from flowforge.runtime.people import PreparedAnswers
 from flowforge.runtime.run import RunFailedError
 from flowforge.task_groups import open_task_group
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from flowforge.cli.options import Display
     from flowforge.cli.workflows import Launch
     from flowforge.engine.config import EngineConfig
+    from flowforge.language.program import JsonValue
     from flowforge.runtime.caching import StepCache
     from flowforge.runtime.commands import StartQuestion
     from flowforge.runtime.events import Event, Fact
@@ -113,6 +114,7 @@ class Session:
         self._launch = launch
         self._enter_journal = enter_journal
         self._run_id: str | None = None
+        self._place: dict[str, JsonValue] = {"pid": os.getpid()}
         self._options = options
         # Two that write to one stderr would be read by nobody.
         is_logged_there = options.log is not None and options.log.takes_stderr
@@ -125,6 +127,7 @@ class Session:
         self._provider: TracerProvider | None = None
         self._viewer_left = anyio.Event()
         self._signal_code: ExitCode | None = None
+        self._signalled = anyio.Event()
 
     def run(self) -> ExitCode:
         """Block until the run has ended and its backend is closed.
@@ -225,7 +228,8 @@ class Session:
             from flowforge.cli.terminal import is_terminal, view_beside
 
             if is_terminal():
-                failure = await view_beside([journal.run_id, "--journal", str(journal.path)])
+                arguments = [journal.run_id, "--journal", str(journal.path)]
+                failure = await view_beside(arguments, self._signalled)
                 if failure is not None:
                     self._say(str(failure))
             else:
@@ -242,7 +246,7 @@ class Session:
         with journal:
             async with open_task_group() as tasks:
                 await tasks.start(self._control.serve, path)
-                self._tell_run(journal.run_id)
+                self._tell_run(journal)
                 try:
                     yield
                 finally:
@@ -265,8 +269,10 @@ class Session:
         if self._run is not None:
             self._run.cancel()
 
-    def _tell_run(self, run_id: str) -> None:
-        self._run_id = run_id
+    def _tell_run(self, journal: RunJournal) -> None:
+        """Somebody may connect from now on."""
+        run_id = self._run_id = journal.run_id
+        self._place = place_of(journal.path, run_id, os.getpid())
         if not self._options.as_json:
             self._say(f"run {run_id}")
 
@@ -276,9 +282,7 @@ class Session:
         with self._progress:
             async for event in run.events():
                 if self._options.as_json:
-                    named = {} if self._run_id is None else {"run_id": self._run_id}
-                    is_first = isinstance(event.fact, RunStarted)
-                    print_json_line({**event_as_json(event), **(named if is_first else {})})
+                    print_json_line(event_record(event, self._place))
                 self._progress.show(event)
                 if self._log is not None and event.seq >= self._first_seq():
                     self._log.take(event, self._run_id)
@@ -329,6 +333,7 @@ class Session:
                 if self._signal_code is not None:
                     self._end_process(code)
                 self._signal_code = code
+                self._signalled.set()
                 self._progress.note("cancelling; once more ends the process at once")
                 if self._run is None:
                     scope.cancel()

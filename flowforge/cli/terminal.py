@@ -54,16 +54,14 @@ def view(arguments: Sequence[str]) -> int:
     return code
 
 
-async def view_beside(
-    arguments: Sequence[str], leave: anyio.Event | None = None
-) -> EngineError | None:
+async def view_beside(arguments: Sequence[str], leave: anyio.Event) -> EngineError | None:
     """Run the viewer beside this process's own work; what to tell if a signal ended it.
 
     leave: ends the viewer.
     """
     import anyio
 
-    async def end(viewer: Process, leave: anyio.Event, scope: anyio.CancelScope) -> None:
+    async def end(viewer: Process, scope: anyio.CancelScope) -> None:
         await leave.wait()
         viewer.terminate()
         await anyio.sleep(_LEAVE_S)
@@ -77,8 +75,7 @@ async def view_beside(
             await anyio.open_process(command, stdin=None, stdout=None, stderr=None) as viewer,
             anyio.create_task_group() as tasks,
         ):
-            if leave is not None:
-                tasks.start_soon(end, viewer, leave, tasks.cancel_scope)
+            tasks.start_soon(end, viewer, tasks.cancel_scope)
             code = await viewer.wait()
             tasks.cancel_scope.cancel()
     return viewer_died(code) if code < 0 else None

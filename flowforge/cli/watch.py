@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flowforge.cli.progress import Progress
+    from flowforge.view.attached import AttachedRun
     from flowforge.view.run_view import RunView
-    from flowforge.view.sources import EventSource, Link
+    from flowforge.view.sources import Link
 
 LineDisplay = Literal["plain", "log", "json"]
 
@@ -56,7 +57,7 @@ def watch(
     done, 1 when it failed, was cancelled or was cut.
     """
     from flowforge.cli.terminal import is_terminal, view
-    from flowforge.view.sources import JournalSource
+    from flowforge.view.attached import AttachedRun
 
     with open_journal(journal_path) as journal:
         newest = journal.runs(limit=1)
@@ -68,28 +69,40 @@ def watch(
         if display == "auto":
             display = "tui" if is_terminal() else "plain"
         if display != "tui":
-            return _follow(JournalSource(journal, name), display)
+            run = AttachedRun(journal, name)
+            try:
+                return _follow(run, journal.path, display)
+            finally:
+                run.close()
     if not is_terminal():
         raise click.UsageError("--display tui needs a terminal; plain needs none")
     arguments = viewer_arguments(journal_path, keymap, is_ascii=is_ascii, no_mouse=no_mouse)
     return ExitCode(view([name, *arguments]))
 
 
-def _follow(source: EventSource, display: LineDisplay) -> ExitCode:
+def _follow(source: AttachedRun, journal: Path, display: LineDisplay) -> ExitCode:
+    """Lines as the events come: from the run itself, or else from its journal."""
+    from flowforge.cli.event_records import INTERRUPTED, event_record, place_of
     from flowforge.cli.progress import choose_progress
-    from flowforge.runtime.event_json import event_as_json
+    from flowforge.journal.lease import owner_of
     from flowforge.view.run_view import RunView
 
     progress: Progress = choose_progress(display)
+    place = place_of(journal, source.run_id, owner_of(journal, source.run_id))
     shown = RunView()
     while True:
         batch = source.poll(_LOOK_S)
         for event in batch.events:
+            # Who attaches is told everything from the beginning.
+            if event.seq <= shown.last_seq:
+                continue
             shown.take(event)
             progress.show(event)
             if display == "json":
-                print_json_line(event_as_json(event))
+                print_json_line(event_record(event, place))
         if not batch.events and batch.link != "live":
+            if display == "json" and batch.link == "cut":
+                print_json_line(INTERRUPTED)
             return _ended(shown, batch.link, progress)
         progress.refresh()
         if not batch.events:
