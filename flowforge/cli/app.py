@@ -15,6 +15,8 @@ COMMANDS = {
     "runs": "flowforge.cli.runs:runs",
     "ps": "flowforge.cli.ps:ps",
     "cancel": "flowforge.cli.orders:cancel",
+    "pause": "flowforge.cli.orders:pause",
+    "limits": "flowforge.cli.orders:limits",
     "answer": "flowforge.cli.orders:answer",
     "approve": "flowforge.cli.orders:approve",
     "tui": "flowforge.cli.tui:tui",

@@ -52,9 +52,14 @@ class Batch:
     rows: Sequence[Mapping[str, JsonValue]]
     seed: int
 
+    @property
+    def run_name(self) -> str:
+        """How orders name the whole batch; the names of its runs begin with it."""
+        return f"map-{self.name}"
+
     def run_id(self, row: int) -> str:
         """The run of a row."""
-        return f"map-{self.name}-{row:06d}"
+        return f"{self.run_name}-{row:06d}"
 
     def begun(self, row: int, options: Mapping[str, JsonValue]) -> RunBegun:
         """A row as a run of the journal."""

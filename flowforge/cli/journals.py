@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -107,6 +108,24 @@ def options_of(row: RunRow, **changed: Any) -> SessionOptions:
         keeps_kv=kept.get("keeps_kv", False),
         **changed,
     )
+
+
+_BATCH = re.compile(r"(map-[0-9a-f]{10})(-[0-9]+)?")
+
+
+def run_to_order(journal: Journal, name: str) -> str:
+    """Who takes the orders for a run: itself, or the batch that it is a row of.
+
+    Raises WorkflowError WF701.
+    """
+    batch = _BATCH.fullmatch(name)
+    return batch[1] if batch is not None else journal.run(name).run_id
+
+
+def batch_of(run_id: str) -> str | None:
+    """The batch that a run is a row of."""
+    found = _BATCH.fullmatch(run_id)
+    return None if found is None else found[1]
 
 
 def newest_unfinished(journal: Journal) -> str:

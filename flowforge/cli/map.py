@@ -74,6 +74,7 @@ def map_(
     from flowforge.cli.answers import read_answers
     from flowforge.cli.batch import RowFile, read_batch
     from flowforge.cli.diagnostics import print_workflow_errors
+    from flowforge.journal.lease import Lease
     from flowforge.runtime.checking import load_file
 
     if explain_cache and no_cache:
@@ -83,7 +84,6 @@ def map_(
         print_workflow_errors(loaded.diagnostics, as_json=False)
         return ExitCode.WORKFLOW
     batch = read_batch(loaded.program, rows, seed)
-    out = RowFile(output, batch)
     model = loaded.program.model if model is None else model
     answers = read_answers(answers_file)
     cache = {"is_seeded": seed is not None, "uses_cache": not no_cache}
@@ -91,8 +91,17 @@ def map_(
     settings = _Settings(
         backend, model, answers, jobs, retry_failed, is_quiet, cache, explains_cache=explain_cache
     )
-    with open_journal(journal_path) as journal, open_log(log) as run_log:
-        anyio.run(_run, batch, out, journal, settings, run_log)
+    with (
+        open_journal(journal_path) as journal,
+        # Before the output is read: who has the batch may write to it.
+        Lease(journal.path, batch.run_name),
+        open_log(log) as run_log,
+    ):
+        out = RowFile(output, batch)
+        cancelled = anyio.run(_run, batch, out, journal, settings, run_log)
+    if cancelled is not None:
+        click.echo(f"cancelled{cancelled}; the same command goes on with it", err=True)
+        return ExitCode.INTERRUPTED
     return _conclude(out, is_quiet=is_quiet)
 
 
@@ -112,7 +121,10 @@ class _Settings:
 
 async def _run(
     batch: Batch, out: RowFile, journal: Journal, settings: _Settings, log: RunLog | None
-) -> None:
+) -> str | None:
+    """Run what is left; why the batch was cancelled, None where it came to its end."""
+    import anyio
+
     from flowforge.cli.answers import asker_for
     from flowforge.cli.backends import open_backend
     from flowforge.cli.batch import BatchRunner
@@ -120,6 +132,8 @@ async def _run(
     from flowforge.cli.download import DownloadProgress
     from flowforge.cli.journals import kept_options
     from flowforge.cli.progress import NoProgress
+    from flowforge.control.desk import Control
+    from flowforge.control.orders import socket_path
     from flowforge.journal.writer import JournalWriter
 
     progress = _Progress(len(batch.rows), len(out.results), is_quiet=settings.is_quiet)
@@ -127,9 +141,15 @@ async def _run(
     failed = [result.row for result in out.results if result.failures]
     tries_failed = settings.tries_failed and bool(failed)
     if not rest and not tries_failed:
-        return
+        return None
+    scope = anyio.CancelScope()
+    control = Control(scope.cancel, is_shown=False)
     with DownloadProgress(is_quiet=settings.is_quiet) as download:
-        async with open_backend(settings.backend, settings.model, download) as backend:
+        async with (
+            open_backend(settings.backend, settings.model, download) as opened,
+            control.served(socket_path(journal.path, batch.run_name)),
+        ):
+            backend = control.around(opened)
             asker = asker_for(settings.answers, NoProgress())
             kept = kept_options(settings.backend, settings.model, settings.answers)
             kept |= settings.cache
@@ -154,12 +174,16 @@ async def _run(
                 out.append(result)
                 progress.show(result)
 
-            if tries_failed:
-                again: list[RowResult] = []
-                await runner.run(failed, settings.jobs, again.append, tries_failed=True)
-                out.replace(again)
-            await runner.run(rest, settings.jobs, take, tries_failed=settings.tries_failed)
+            with scope:
+                if tries_failed:
+                    again: list[RowResult] = []
+                    await runner.run(failed, settings.jobs, again.append, tries_failed=True)
+                    out.replace(again)
+                await runner.run(rest, settings.jobs, take, tries_failed=settings.tries_failed)
             tell(tally.summary())
+    if not scope.cancelled_caught:
+        return None
+    return "" if control.exceeded is None else f": {control.exceeded}"
 
 
 class _Progress:

@@ -10,7 +10,7 @@ import click
 from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
-from flowforge.cli.journals import journal_option, open_journal
+from flowforge.cli.journals import batch_of, journal_option, open_journal
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ def ps(*, journal_path: Path | None, as_json: bool, traceback: bool) -> ExitCode
             owner = owner_of(journal.path, run.run_id) if run.status == "running" else None
             if owner is None:
                 continue
-            questions = _questions(journal.path, run.run_id)
+            batch = batch_of(run.run_id)
+            status = _status(journal.path, batch or run.run_id)
+            questions = status["questions"] if batch is None else []
+            is_paused = status["is_paused"]
             age_s = time.time() - run.created_at
             if as_json:
                 print_json_line(
@@ -40,23 +43,25 @@ def ps(*, journal_path: Path | None, as_json: bool, traceback: bool) -> ExitCode
                         "pid": owner,
                         "workflow": run.workflow,
                         "age_s": round(age_s, 1),
+                        "is_paused": is_paused,
+                        "batch": batch,
                         "questions": questions,
                     }
                 )
                 continue
-            click.echo(f"{run.run_id}  pid {owner}  {age_s:,.0f} s  {run.workflow}")
+            paused = "  paused" if is_paused else ""
+            click.echo(f"{run.run_id}  pid {owner}  {age_s:,.0f} s  {run.workflow}{paused}")
             for question in questions:
                 choices = ", ".join(question["choices"]) or "any text"
                 click.echo(f"  {question['path']} asks: {question['prompt']} ({choices})")
     return ExitCode.DONE
 
 
-def _questions(journal: Path, run_id: str) -> list[dict[str, Any]]:
+def _status(journal: Path, run_id: str) -> dict[str, Any]:
     from flowforge.control.orders import send_order
 
     try:
-        questions: list[dict[str, Any]] = send_order(journal, run_id, order="status")["questions"]
+        return send_order(journal, run_id, order="status")
     except EngineError:
         # It has just ended, or is of a program that takes no orders.
-        return []
-    return questions
+        return {"questions": [], "is_paused": False}

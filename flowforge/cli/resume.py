@@ -12,11 +12,13 @@ from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.journals import journal_option
 from flowforge.cli.logs import log_options
+from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from flowforge.cli.logs import LogOptions
+    from flowforge.journal.journal import Journal
     from flowforge.runtime.uncertainty import OnUncertain
 
 
@@ -61,7 +63,7 @@ def resume(
     """Go on with a run where it stopped; without RUN, the newest that is not done.
 
     What was completed is not done again, and a text that was cut goes on behind its last word. Of a
-    run that failed, the steps that failed are tried again.
+    run that failed, the steps that failed are tried again. One that is paused goes on where it is.
     """
     from flowforge.cli.answers import read_answers
     from flowforge.cli.detached import run_detached
@@ -77,6 +79,8 @@ def resume(
     with ExitStack() as stack:
         journal = stack.enter_context(open_journal(journal_path))
         journal.require_sound()
+        if run_id is not None and _lets_go_on(journal, run_id):
+            return ExitCode.DONE
         row = journal.run(run_id or newest_unfinished(journal))
         if detach:
             return run_detached(journal.path)
@@ -98,3 +102,20 @@ def resume(
         if no_cache:
             run.cache = None
         return Session(launch, session, lambda: run, journal.path).run()
+
+
+def _lets_go_on(journal: Journal, run_id: str) -> bool:
+    """Let a run go on that a process has paused; whether there is one."""
+    from flowforge.cli.journals import run_to_order
+    from flowforge.control.orders import send_order
+
+    name = run_to_order(journal, run_id)
+    try:
+        if not send_order(journal.path, name, order="status")["is_paused"]:
+            return False
+        send_order(journal.path, name, order="go on")
+    except EngineError:
+        # Nobody has it, so that it can be gone on with here.
+        return False
+    click.echo(f"{name} goes on", err=True)
+    return True

@@ -25,7 +25,6 @@ from flowforge.cli.failures import print_json_line, report_run_failure
 from flowforge.cli.logs import open_log
 from flowforge.cli.progress import Progress, choose_progress
 from flowforge.control.desk import Control
-from flowforge.control.gate import GatedBackend
 from flowforge.control.orders import socket_path
 from flowforge.journal.location import kv_folder_of
 from flowforge.runtime.events import RunCancelled, RunFailed, RunFinished
@@ -177,9 +176,7 @@ class Session:
                 async with (
                     watched(backend) as seen,
                     self._controlled(journal),
-                    self._launch.begin(
-                        GatedBackend(seen, self._control.gate), asker, journal
-                    ) as run,
+                    self._launch.begin(self._control.around(seen), asker, journal) as run,
                     self._traced(run, journal),
                 ):
                     self._run = run
@@ -244,15 +241,9 @@ class Session:
             return
         path = socket_path(journal.path, journal.run_id)
         with journal:
-            async with open_task_group() as tasks:
-                await tasks.start(self._control.serve, path)
+            async with self._control.served(path):
                 self._tell_run(journal)
-                try:
-                    yield
-                finally:
-                    await self._control.all_told()
-                    tasks.cancel_scope.cancel()
-                    path.unlink(missing_ok=True)
+                yield
 
     def _traced(
         self, run: RunHandle[object], journal: RunJournal | None
@@ -302,7 +293,8 @@ class Session:
                 except RunFailedError as error:
                     code = report_run_failure(error)
             case _:
-                self._say("the run was cancelled")
+                exceeded = self._control.exceeded
+                self._say("the run was cancelled" + (f": {exceeded}" if exceeded else ""))
         assert isinstance(terminal, RunFinished | RunFailed | RunCancelled)
         if not self._options.as_json:
             self._say(accounting_line(terminal.accounting))

@@ -7,7 +7,10 @@ as its lease is: what a killed process left there is taken away by whoever has t
     {"order": "cancel"} → {"ok": true}; so do "pause" and "go on"
     {"order": "cancel step", "path": "explore[1]/draft"} → {"ok": true}: the run goes on without it
     {"order": "answer", "path": "gate", "text": "yes"} → {"ok": true}
-    {"order": "status"} → {"ok": true, "questions": [{"path": …, "prompt": …, "choices": […]}]}
+    {"order": "status"} → {"ok": true, "questions": [{"path": …, "prompt": …, "choices": […]}],
+                          "is_paused": false, and what `limits` gives}
+    {"order": "limits", "concurrency": 2, "max_tokens": null} → {"ok": true, "limits": {…},
+                          "used": {…}}: sets those that are named; null takes one away
     {"order": "watch"} → events as `--json` prints them, {"state": {"is_paused": false,
                          "statistics": {…}}} twice a second
 """
@@ -17,28 +20,31 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from flowforge.control.gate import Gate
+from flowforge.control.gate import Gate, GatedBackend
+from flowforge.control.limits import Allowance, UnusableLimitError
 from flowforge.control.orders import TIMEOUT_S
 from flowforge.errors import WorkflowError
 from flowforge.runtime.event_json import event_as_json
+from flowforge.task_groups import open_task_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
     from pathlib import Path
 
     from anyio.abc import SocketStream, TaskStatus
 
-    from flowforge.backends.protocol import BackendStatistics
+    from flowforge.backends.protocol import Backend, BackendStatistics
     from flowforge.runtime.commands import StartQuestion
     from flowforge.runtime.handle import RunHandle
     from flowforge.runtime.people import Asker
 
-ORDERS = ("cancel", "cancel step", "pause", "go on", "status", "answer", "watch")
+ORDERS = ("cancel", "cancel step", "pause", "go on", "limits", "status", "answer", "watch")
 
 _MAX_LINE_BYTES = 1_000_000
 _FLUSH_S = 0.05
@@ -54,11 +60,16 @@ _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream
 class Control:
     """Takes orders for one run, and shows it. cancel: ends the run early.
 
-    A viewer is never waited for: what it has not taken is coalesced, see `runtime.stream`.
+    exceeded: the limit that ended it, None while none did. A viewer is never waited for: what it
+    has not taken is coalesced, see `runtime.stream`. is_shown: whether there will be something to
+    watch; a batch of runs takes orders only.
     """
 
-    def __init__(self, cancel: Callable[[], None]) -> None:
+    def __init__(self, cancel: Callable[[], None], *, is_shown: bool = True) -> None:
+        self._is_shown = is_shown
         self.gate = Gate()
+        self.allowance = Allowance(self._exceed)
+        self.exceeded: str | None = None
         self._cancel = cancel
         self._waiting: dict[str, _Waiting] = {}
         self._begun = anyio.Event()
@@ -70,6 +81,10 @@ class Control:
         """The run has begun: viewers get its events and counters from now on."""
         self._shown = (run, statistics)
         self._begun.set()
+
+    def around(self, backend: Backend) -> Backend:
+        """The backend as the run may use it: paused and limited by orders."""
+        return GatedBackend(backend, self.gate, self.allowance.spend)
 
     async def all_told(self) -> None:
         """Return when every viewer has the last event, or has had the time to take it."""
@@ -126,9 +141,23 @@ class Control:
         """
         with _owner_only():
             listener = await anyio.create_unix_listener(path, mode=0o600)
-        async with listener:
+        async with listener, anyio.create_task_group() as tasks:
             task_status.started()
+            tasks.start_soon(self.allowance.watch_time)
             await listener.serve(self._handle)
+
+    @asynccontextmanager
+    async def served(self, path: Path) -> AsyncGenerator[None]:
+        """Take orders at `path` as long as the block lasts."""
+        async with open_task_group() as tasks:
+            await tasks.start(self.serve, path)
+            try:
+                yield
+            finally:
+                await self.all_told()
+                tasks.cancel_scope.cancel()
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
 
     async def _handle(self, stream: SocketStream) -> None:
         async with stream:
@@ -180,12 +209,12 @@ class Control:
         except (ValueError, KeyError, TypeError):
             return _refused("expected a JSON object with an 'order'")
         match name:
-            case "watch":
+            case "watch" if self._is_shown:
                 return None
+            case "watch":
+                return _refused("a batch is not watched as one", "watch a run of it")
             case "cancel":
-                self._cancel()
-                # What waits at the gate comes to its end, too.
-                self.gate.open()
+                self._end()
                 return {"ok": True}
             case "cancel step":
                 return self._cancel_step(order.get("path"))
@@ -195,12 +224,43 @@ class Control:
             case "go on":
                 self.gate.open()
                 return {"ok": True}
+            case "limits":
+                return self._change_limits(order)
             case "status":
-                return {"ok": True, "questions": [one.told() for one in self._waiting.values()]}
+                questions = [one.told() for one in self._waiting.values()]
+                return {**self._told_limits(), "questions": questions}
             case "answer":
                 return self._answer(order.get("path"), order.get("text"))
             case _:
                 return _refused(f"unknown order {name!r}, expected one of {', '.join(ORDERS)}")
+
+    def _end(self) -> None:
+        self._cancel()
+        # What waits at the gate comes to its end, too.
+        self.gate.open()
+        self.gate.limit(None)
+
+    def _exceed(self, reason: str) -> None:
+        self.exceeded = reason
+        self._end()
+
+    def _change_limits(self, order: Mapping[str, object]) -> dict[str, Any]:
+        try:
+            self.allowance.change(order)
+        except UnusableLimitError as error:
+            return _refused(str(error))
+        if self.exceeded is None:
+            self.gate.limit(self.allowance.limits.concurrency)
+        return self._told_limits()
+
+    def _told_limits(self) -> dict[str, Any]:
+        used = {
+            "concurrency": self.gate.num_inside,
+            "max_tokens": self.allowance.num_tokens,
+            "max_time_s": round(self.allowance.elapsed_s, 3),
+        }
+        limits = asdict(self.allowance.limits)
+        return {"ok": True, "is_paused": self.gate.is_closed, "limits": limits, "used": used}
 
     def _cancel_step(self, path: object) -> dict[str, Any]:
         if self._shown is None or not isinstance(path, str):

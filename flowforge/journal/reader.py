@@ -10,6 +10,7 @@ from flowforge.errors import EngineError, WorkflowError
 from flowforge.journal.contents import decode, references_of, unpack_tokens
 from flowforge.journal.failures import told
 from flowforge.journal.records import RunBegun, RunRow, RunSummary, Told, WorkRow
+from flowforge.language.diagnostics import did_you_mean
 
 if TYPE_CHECKING:
     import sqlite3
@@ -45,6 +46,13 @@ class JournalReader:
         )
         return [RunSummary(*row) for row in rows]
 
+    def _help_for_name(self, run_id: str, begun_so: list[str]) -> str:
+        if begun_so:
+            return f"say more of it: {', '.join(begun_so)}, …"
+        newest = "SELECT run_id FROM runs ORDER BY created_at DESC LIMIT 1000"
+        known = [name for (name,) in self._query(newest, ())]
+        return did_you_mean(run_id, known, "'flowforge runs' lists them") or ""
+
     def run(self, run_id: str) -> RunRow:
         """One run. run_id: whole, or a beginning that only one run has.
 
@@ -60,7 +68,7 @@ class JournalReader:
             raise WorkflowError(
                 "WF701",
                 f"{some} of the journal {str(self.path)!r} is called {run_id!r}",
-                help="'flowforge runs' lists them",
+                help=self._help_for_name(run_id, [row[0] for row in found]),
             )
         name, begun, status, ended_at, num_resumes, outcome, workflow, target, created_at = found[0]
         fields = cast("dict[str, JsonValue]", self._decoded(begun))

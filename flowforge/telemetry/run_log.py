@@ -104,7 +104,9 @@ class RunLog:
                     if name.endswith("_tokens") or name == "duration_s"
                 }
         failures = told.get("failures")
-        return fields if failures is None else fields | {"failures": _paths_of(failures)}
+        if failures is not None:
+            fields["failures"] = _paths_of(failures)
+        return fields
 
     def _duration(
         self, kind: str, step: tuple[str | None, str], time_s: float

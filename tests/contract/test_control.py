@@ -101,6 +101,79 @@ def test_a_detached_run_is_listed_asked_and_answered(folder: Path) -> None:
     assert 4 == flowforge(folder, "cancel", name).returncode
 
 
+def test_a_detached_run_is_paused_limited_and_gone_on_with(folder: Path) -> None:
+    name = begin(folder)
+
+    assert 0 == flowforge(folder, "pause", name).returncode
+    assert f"{name}  pid" in flowforge(folder, "ps").stdout
+    (listed,) = flowforge(folder, "ps", "--json").stdout.splitlines()
+    assert json.loads(listed)["is_paused"]
+    shown = flowforge(folder, "limits", name, "--concurrency", "2", "--max-time", "2h")
+    assert "writing now  0, at most 2\ntokens       2, no limit\n" in shown.stdout
+    assert "at most 7,200 s" in shown.stdout
+    assert f"{name} goes on\n" == flowforge(folder, "resume", name).stderr
+    ended = flowforge(folder, "limits", name, "--max-tokens", "1")
+
+    assert 0 == ended.returncode
+    until(lambda: "cancelled" in flowforge(folder, "runs").stdout)
+    refused = flowforge(folder, "limits", name)
+    assert (4, "error[EN708]") == (refused.returncode, refused.stderr[:12])
+    missed = flowforge(folder, "pause", f"{name[:-1]}{'a' if name[-1] != 'a' else 'b'}")
+    assert (2, True) == (missed.returncode, f"did you mean {name!r}" in missed.stderr)
+
+
+WAITING = """\
+flowforge: 1
+name: rows
+inputs: { row: integer }
+tools: { wait: { python: "waiting:wait", effect: read } }
+steps:
+  one: { call: wait, with: { row: "${ inputs.row }" } }
+  two: { user: "${ one }", gen: {} }
+outputs: { two: "${ two }" }
+"""
+WAIT = """\
+import time
+from pathlib import Path
+
+
+def wait(row: int) -> str:
+    Path(f"begun{row}").touch()
+    while not Path("go").exists():
+        time.sleep(0.02)
+    return "ready"
+"""
+
+
+def test_a_batch_takes_orders_as_one(folder: Path) -> None:
+    (folder / "rows.yaml").write_text(WAITING, encoding="utf-8")
+    (folder / "waiting.py").write_text(WAIT, encoding="utf-8")
+    (folder / "rows.jsonl").write_text('{"row": 0}\n{"row": 1}\n{"row": 2}\n', encoding="utf-8")
+    (folder / "script.json").write_text('{"*": "well done"}', encoding="utf-8")
+    words = ("map", "rows.yaml", "rows.jsonl", "-o", "out.jsonl", "--jobs", "2")
+    command = [sys.executable, "-m", "flowforge", *words, "--backend", "script:script.json"]
+
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as batch:
+        until(lambda: (folder / "begun1").exists())
+        runs = [json.loads(line) for line in flowforge(folder, "ps", "--json").stdout.splitlines()]
+        (name,) = {run["batch"] for run in runs}
+        again = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        paused = flowforge(folder, "pause", runs[0]["run_id"])
+        (folder / "go").touch()
+        told = json.loads(flowforge(folder, "limits", name, "--json").stdout)
+        cancelled = flowforge(folder, "cancel", name)
+        _, said = batch.communicate()
+
+    assert (4, True) == (again.returncode, "EN706" in again.stderr), "one process at a time"
+    assert (0, 0) == (paused.returncode, cancelled.returncode)
+    assert 0 == told["used"]["max_tokens"], "nothing is written while it is paused"
+    assert 130 == batch.returncode
+    assert "cancelled; the same command goes on with it" in said
+    assert 0 == subprocess.run(command, cwd=folder, check=False).returncode
+    rows = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert [(row, "done") for row in range(3)] == [(one["row"], one["status"]) for one in rows]
+
+
 def test_a_cancelled_run_can_be_gone_on_with(folder: Path) -> None:
     name = begin(folder)
     assert 0 == flowforge(folder, "cancel", name[:-2]).returncode
