@@ -10,14 +10,16 @@ if TYPE_CHECKING:
 
 
 class PrefixTrie:
-    """Every distinct prefix ever added is one position; four bytes each, but for where paths part.
+    """Every distinct prefix ever added is one position.
+
+    Each is two bytes, or four beyond the id 65,535, but for where paths part.
 
     A run of ten thousand steps has millions of positions: a node for each would be most of the
     memory of such a run.
     """
 
     def __init__(self) -> None:
-        self._root = _Node(array("I"))
+        self._root = _Node(array("H"))
         self._num_positions = 0
 
     def __len__(self) -> int:
@@ -26,7 +28,7 @@ class PrefixTrie:
 
     def add(self, token_ids: Sequence[int]) -> int:
         """Add a path from the root; returns how many of its positions are new."""
-        path = array("I", token_ids)
+        path = array("H" if max(token_ids, default=0) < 1 << 16 else "I", token_ids)
         node, start = self._root, 0
         while start < len(path):
             child = node.children.get(path[start])

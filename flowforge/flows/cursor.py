@@ -18,9 +18,10 @@ from flowforge.backends.protocol import (
     ScoreRequest,
 )
 from flowforge.errors import InternalError, WorkflowError
+from flowforge.flows.cached_turns import cached
 from flowforge.flows.failures import ChatBusy
 from flowforge.flows.retries import spec_of_retry, with_retries
-from flowforge.flows.sampling import answer_options_of, sampling_of
+from flowforge.flows.sampling import answer_options_of, cache_use_of, sampling_of
 from flowforge.runtime.exact_choice import drawn_text
 from flowforge.runtime.seeds import derived_seed
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 
     from flowforge.backends.protocol import Conversation, ToolOffer
+    from flowforge.flows.cached_turns import CacheUse
     from flowforge.flows.retries import NextTry, Retry
     from flowforge.flows.sampling import FormKind, SamplingOptions
     from flowforge.flows.scopes import Scope
@@ -63,8 +65,13 @@ class Turn:
     """One turn of the model while it is written. value: what its step comes to."""
 
     def __init__(
-        self, session: FlowSession, conversation: Conversation, request: GenerateRequest
+        self,
+        session: FlowSession,
+        conversation: Conversation,
+        request: GenerateRequest,
+        cache: CacheUse | None = None,
     ) -> None:
+        self._cache = cache
         self.conversation = conversation
         self.path: str = request.label
         self.value: object = None
@@ -88,7 +95,7 @@ class Turn:
     async def texts(self) -> AsyncGenerator[str]:
         """The text as it comes, without thoughts; close it to stop early."""
         items = self._session.generate(self.conversation, self._request)
-        async with aclosing(items):
+        async with cached(self._session, self, self._request, self._cache), aclosing(items):
             async for item in items:
                 if isinstance(item, GenerationDone):
                     self._done = item
@@ -209,7 +216,7 @@ class Cursor:
             conversation = self._conversation
             if form != FREE:
                 conversation = await self.session.fork(conversation)
-            turn = Turn(self.session, conversation, request)
+            turn = Turn(self.session, conversation, request, cache_use_of(options))
             async with self.trying(turn):
                 yield turn
             if turn.is_whole:
@@ -269,7 +276,8 @@ class Cursor:
             # One seed for all samples would give one answer many times.
             options = {**options, "seed": derived_seed(options["seed"], f"sample {idx}, try 1")}
         draft = await self.session.fork(self._conversation)
-        return Turn(self.session, draft, self._request(path, options, form))
+        request = self._request(path, options, form)
+        return Turn(self.session, draft, request, cache_use_of(options))
 
     def _request(self, path: str, options: SamplingOptions, form: Form) -> GenerateRequest:
         return GenerateRequest(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from flowforge.errors import FlowForgeError, WorkflowError
+from flowforge.journal.records import WorkRow
 from flowforge.runtime.commands import (
     Answered,
     Failed,
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from flowforge.backends.protocol import GenerateRequest, GenerationDone
-    from flowforge.journal.records import Entry, WorkRow
+    from flowforge.journal.records import Entry
     from flowforge.language.program import JsonValue, ToolSpec
+    from flowforge.runtime.caching import StepCache
     from flowforge.runtime.commands import Outcome, Report
     from flowforge.runtime.events import Event, Fact
     from flowforge.runtime.people import Asker
@@ -71,6 +73,11 @@ class FlowMemo:
     def archive(self) -> EventArchive:
         """The events of the run that are written down."""
         return self._journal.recorder.archive
+
+    @property
+    def cache(self) -> StepCache | None:
+        """Results of equal turns; None where the run takes none."""
+        return self._journal.cache
 
     async def take_over(self) -> RunResumed | None:
         """Read what an earlier process did; what is to be told of it."""
@@ -146,6 +153,26 @@ class FlowMemo:
             return Returned(path, await act())
 
         return await self._value_of(command, act_once)
+
+    def has_answer(self, request: GenerateRequest) -> bool:
+        """Whether there is an end of the next turn of a request's path."""
+        return (request.label, self._turns.get(request.label, -1) + 1) in self._kept
+
+    async def take(self, request: GenerateRequest, found: Answered) -> None:
+        """Write down a turn that needs not be written: `kept_answer` has it then."""
+        command = _generation(request)
+        path = command.path
+        await self._begin(command)
+        ended = self._journal.recorder.ended(found)
+        assert ended is not None
+        self._open.discard(path)
+        await self._commit(ended)
+        turn, key = self._turns[path], key_of(request_of(command))
+        self._turns[path] = turn - 1
+        self._kept[path, turn] = WorkRow(
+            *(path, turn, "generation", key, None, 1, ended.at, 0, ended.at),
+            *("done", ended.result, ended.tokens),
+        )
 
     async def kept_answer(self, request: GenerateRequest) -> GenerationDone | None:
         """What a model wrote for this request. Raises what it failed with."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 from flowforge.backends.protocol import Sampling
 from flowforge.errors import WorkflowError
+from flowforge.flows.cached_turns import CacheUse
+from flowforge.flows.durations import seconds_of
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.gen_options import (
     DEFAULT_THINKING_TOKENS,
@@ -36,6 +39,8 @@ class SamplingOptions(TypedDict, total=False):
     on_cut: "close" ends an answer of a form in time, where "fail" raises when it is cut off.
     on_unsupported: "relax" lets a type have what a mask cannot hold back; an answer that breaks it
     is asked for again, three times at most. whitespace: "compact" or "bounded", of a type's JSON.
+    cache: whether a result of an equal turn is taken, of this or an earlier run, or how old it may
+    be: "1d", or seconds. It takes a journal.
     """
 
     max_tokens: int
@@ -48,6 +53,7 @@ class SamplingOptions(TypedDict, total=False):
     on_cut: Literal["fail", "close"]
     on_unsupported: Literal["error", "relax"]
     whitespace: Literal["compact", "bounded"]
+    cache: bool | str | float
 
 
 def sampling_of(options: SamplingOptions, default_seed: int) -> Sampling:
@@ -96,6 +102,14 @@ def answer_options_of(options: SamplingOptions, form: FormKind) -> AnswerOptions
         options.get("on_cut", "fail"),
         _thinking_of(options),
     )
+
+
+def cache_use_of(options: SamplingOptions) -> CacheUse | None:
+    """How a turn uses the step cache; None if not at all. Raises WorkflowError WF120."""
+    cache = options.get("cache", False)
+    if cache is False:
+        return None
+    return CacheUse(math.inf if cache is True else seconds_of(cache), "seed" in options)
 
 
 def _thinking_of(options: SamplingOptions) -> int | None:

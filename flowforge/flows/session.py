@@ -10,6 +10,7 @@ import anyio
 
 from flowforge.backends.protocol import BackendStatistics, GenerationDone, TextDelta
 from flowforge.errors import FlowForgeError, InternalError
+from flowforge.flows.cached_turns import ToldConversation
 from flowforge.flows.cancelling import RunningSteps
 from flowforge.flows.failures import FailureLog
 from flowforge.flows.servers import FlowServers
@@ -219,7 +220,10 @@ class FlowSession:
 
     async def open(self, system: str | None, model: str | None) -> Conversation:
         """A new conversation, to be given back with `close`. model: None for the run's own."""
-        return self._keep(await self.backend.open(system=system, model=model), model)
+        conversation = await self.backend.open(system=system, model=model)
+        if self.memo is not None and self.memo.cache is not None:
+            conversation = ToldConversation(conversation, system, model)
+        return self._keep(conversation, model)
 
     async def fork(self, conversation: Conversation) -> Conversation:
         """A fork, to be given back with `close`."""
