@@ -15,7 +15,7 @@ from flowforge.tui.key_help import help_lines
 from flowforge.tui.kv_panels import prefix_lines
 from flowforge.tui.lines import LineList
 from flowforge.tui.pages import LinesPage
-from flowforge.tui.panels import detail_lines, found_lines, prefix_lines
+from flowforge.tui.panels import detail_lines, found_lines
 from flowforge.tui.stream_pane import StreamPane
 from flowforge.view.step_detail import detail_of
 
