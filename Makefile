@@ -16,8 +16,8 @@ help: ## Show the targets
 run: $(VENV)/run.stamp ## Set up, then run the analyst workflow (TOPIC="..." changes its topic)
 	$(BIN)/flowforge run workflows/analyst.yaml -i topic="$$TOPIC"
 
-test: $(VENV)/dev.stamp ## Set up, then run all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/dev.stamp ## Set up, then run all tests, on up to four cores
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: $(VENV)/dev.stamp ## Set up, then run every linter and type checker
 	$(BIN)/ruff check .
