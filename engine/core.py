@@ -32,7 +32,7 @@ from flowforge.engine.sequence import (
     TokensArrived,
     UpdateSink,
 )
-from flowforge.engine.statistics import EngineStatistics, MemoryStatistics
+from flowforge.engine.statistics import ComputeStatistics, EngineStatistics, MemoryStatistics
 from flowforge.engine.step_errors import reader_error
 from flowforge.engine.token_choice import choose_tokens
 from flowforge.errors import EngineError, FlowForgeError
@@ -51,16 +51,13 @@ if TYPE_CHECKING:
     from flowforge.engine.prefix_rows import KvPrefix, PrefixRows
     from flowforge.engine.statistics import NamespaceStatistics
 
-MAX_PAGES_LOOKED_AT = 16_384
-"""Looking at each takes about a microsecond, in which no step is computed."""
-
 
 class EngineCore:
     """Owns the sequences and turns plans into tokens. Not thread-safe.
 
-    clock: seconds, monotonic; only for the times that usages and statistics report. memory: what
-    the statistics say of it. prefix_rows: takes prefixes out and puts them in; None where the
-    runner's rows are none that can be copied.
+    clock: seconds, monotonic; only for the times that usages and statistics report. memory,
+    compute: what the statistics say of them. prefix_rows: takes prefixes out and puts them in; None
+    where the runner's rows are none that can be copied.
     """
 
     def __init__(
@@ -71,6 +68,7 @@ class EngineCore:
         model: ModelLimits,
         clock: Callable[[], float],
         memory: MemoryStatistics | None = None,
+        compute: ComputeStatistics | None = None,
         prefix_rows: PrefixRows | None = None,
     ) -> None:
         self._runner = runner
@@ -87,6 +85,7 @@ class EngineCore:
         self._fault: FlowForgeError | None = None
         self._prefix_rows = prefix_rows
         self._memory = memory or MemoryStatistics()
+        self._compute = compute or ComputeStatistics()
         self._started_at_s = clock()
 
     @property
@@ -297,6 +296,7 @@ class EngineCore:
             latencies=meter.latencies(),
             steps=meter.steps(),
             memory=self._memory,
+            compute=self._compute,
             num_steps=meter.num_steps,
             prefilled_tokens=meter.prefilled_tokens,
             generated_tokens=meter.generated_tokens,
@@ -304,12 +304,6 @@ class EngineCore:
             forks=meter.forks,
             uptime_s=self._clock() - self._started_at_s,
         )
-
-    def page_uses(self) -> str:
-        """See `KvCache.page_uses`; empty where more than `MAX_PAGES_LOOKED_AT` are in use."""
-        counted = self._kv.statistics()
-        num_used = counted.pages_total - counted.pages_free
-        return self._kv.page_uses() if num_used <= MAX_PAGES_LOOKED_AT else ""
 
     def namespace_statistics(self) -> dict[Namespace, NamespaceStatistics]:
         """What the namespaces used last asked for; see `Meter.namespaces`."""

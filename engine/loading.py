@@ -21,12 +21,14 @@ from flowforge.engine.memory import free_memory, in_bytes, plan_pages
 from flowforge.engine.model_interface import ModelLimits
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.scheduler import SchedulerLimits
-from flowforge.engine.statistics import MemoryStatistics
+from flowforge.engine.statistics import ComputeStatistics, KernelStatistics, MemoryStatistics
 from flowforge.engine.step_errors import says_out_of_memory
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from flowforge.engine.models.decoder import Decoder
 
 
 def engine_for(
@@ -138,8 +140,25 @@ def _make_core(
         ),
         clock=time.monotonic,
         memory=MemoryStatistics(weights.num_bytes, kv_bytes, row_bytes),
+        compute=_compute_statistics(decoder),
         prefix_rows=PrefixRows(kv, store, audit),
     )
+
+
+def _compute_statistics(decoder: Decoder) -> ComputeStatistics:
+    import torch
+
+    kernels = (
+        KernelStatistics(
+            choice.shape.kind,
+            choice.shape.num_rows_out,
+            choice.shape.num_columns_in,
+            choice.most_rows,
+        )
+        for choice in decoder.kernel_choices
+    )
+    dtype = str(decoder.dtype).removeprefix("torch.")
+    return ComputeStatistics(dtype, torch.get_num_threads(), tuple(kernels))
 
 
 @contextmanager

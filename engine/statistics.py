@@ -161,6 +161,32 @@ class MemoryStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelStatistics:
+    """How products with matrices of one shape are computed.
+
+    kind: how the weights are stored. most_rows: products of up to so many rows are computed by the
+    engine's own kernels, others by torch.
+    """
+
+    kind: str
+    num_rows_out: int
+    num_columns_in: int
+    most_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeStatistics:
+    """What the engine computes with, from start to end.
+
+    dtype: of activations and of K and V. kernels: what was chosen where there was a choice.
+    """
+
+    dtype: str = "float32"
+    num_threads: int = 1
+    kernels: tuple[KernelStatistics, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NamespaceStatistics:
     """What one namespace's generations asked for. Tokens; `requests` when they were admitted."""
 
@@ -187,6 +213,7 @@ class EngineStatistics:
     latencies: LatencyStatistics
     steps: StepStatistics
     memory: MemoryStatistics
+    compute: ComputeStatistics
     num_steps: int
     prefilled_tokens: int
     generated_tokens: int

@@ -17,9 +17,11 @@ from flowforge.engine.models.experts import ExpertWeights, mix_experts
 from flowforge.engine.models.rope import RotaryEmbedding, rotate
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flowforge.engine.attention.interface import AttentionStep
     from flowforge.engine.models.config import ModelConfig
-    from flowforge.engine.models.linears import Linear
+    from flowforge.engine.models.linears import KernelChoice, Linear
 
     Angles = tuple[torch.Tensor, torch.Tensor]
 
@@ -72,10 +74,19 @@ class DecoderWeights:
 
 
 class Decoder:
-    """One model's forward pass; holds its weights and no state between steps."""
+    """One model's forward pass; holds its weights and no state between steps.
 
-    def __init__(self, config: ModelConfig, weights: DecoderWeights) -> None:
+    kernel_choices: what was chosen for its matrices, where there was a choice.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: DecoderWeights,
+        kernel_choices: Sequence[KernelChoice] = (),
+    ) -> None:
         self.config = config
+        self.kernel_choices = tuple(kernel_choices)
         self._weights = weights
         ropes = {layer.rope for layer in config.layers if layer.rope is not None}
         self._rotaries = {rope: RotaryEmbedding(rope, self.device) for rope in ropes}

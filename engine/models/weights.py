@@ -62,10 +62,10 @@ def load_decoder(
     maker = LinearMaker(kernels if torch.device(device).type == "cpu" else "never")
     quantized = None if kernels == "never" else open_quantized(directory)
     source = _Source(checkpoint, quantized, maker, dtype, torch.device(device))
-    decoder = Decoder(config, _read_weights(source, config))
+    weights = _read_weights(source, config)
     _report_unused(checkpoint, directory)
     choose_kernels(maker)
-    return decoder
+    return Decoder(config, weights, maker.choices)
 
 
 @dataclass(frozen=True, slots=True)

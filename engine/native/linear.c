@@ -78,18 +78,25 @@ INLINE vec load(const float *at) {
 
 /* 16 bytes of two integers each: the low halves are the first 16 values, the high halves the rest. */
 INLINE void split_halves(const uint8_t *packed, vec values[STEPS]) {
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
   __m128i both = _mm_loadu_si128((const __m128i *)packed), mask = _mm_set1_epi8(15);
   __m128i low = _mm_and_si128(both, mask), high = _mm_and_si128(_mm_srli_epi16(both, 4), mask);
-#if defined(__AVX512F__)
   values[0] = (vec)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(low));
   values[1] = (vec)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(high));
-#else
-  values[0] = (vec)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(low));
-  values[1] = (vec)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(low, 8)));
-  values[2] = (vec)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(high));
-  values[3] = (vec)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(high, 8)));
-#endif
+#elif defined(__AVX2__)
+  /* All bytes in both lanes, from which shuffles take four each: cheaper than widening. */
+  __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)packed));
+  __m256i mask = _mm256_set1_epi8(15);
+  __m256i low = _mm256_and_si256(both, mask);
+  __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), mask);
+  const int none = ~255;
+  __m256i first = _mm256_setr_epi32(none, 1 | none, 2 | none, 3 | none, 4 | none,
+                                    5 | none, 6 | none, 7 | none);
+  __m256i second = _mm256_add_epi8(first, _mm256_set1_epi32(8));
+  values[0] = (vec)_mm256_cvtepi32_ps(_mm256_shuffle_epi8(low, first));
+  values[1] = (vec)_mm256_cvtepi32_ps(_mm256_shuffle_epi8(low, second));
+  values[2] = (vec)_mm256_cvtepi32_ps(_mm256_shuffle_epi8(high, first));
+  values[3] = (vec)_mm256_cvtepi32_ps(_mm256_shuffle_epi8(high, second));
 #else
   for (int i = 0; i < STEPS / 2; i++) {
     bytes both;
@@ -129,7 +136,7 @@ INLINE void load_group(enum kind kind, const uint8_t *group, vec values[STEPS]) 
     for (int i = 0; i < STEPS; i++) values[i] = widened(group + 2 + LANES * i) * scale;
   } else {
     float scale = half_at(group), offset = kind == Q4_1 ? half_at(group + 2) : -8 * scale;
-    vec scales = (vec){0} + scale, offsets = (vec){0} + offset;
+    vec scales = scale - (vec){0}, offsets = offset - (vec){0};
     split_halves(group + (kind == Q4_1 ? 4 : 2), values);
     for (int i = 0; i < STEPS; i++) values[i] = multiply_add(values[i], scales, offsets);
   }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flowforge.cli.logs import LogOptions
     from flowforge.cli.session import SessionOptions
     from flowforge.cli.workflows import Launch
+    from flowforge.engine.config import Dtype
     from flowforge.journal.journal import Journal
     from flowforge.language.program import JsonValue
     from flowforge.runtime.run_journal import RunJournal
@@ -66,6 +67,13 @@ _AT_LEAST_ONE = click.IntRange(min=1)
     metavar="N",
     help="An exact number of KV pages, instead of --kv-memory.",
 )
+@click.option(
+    "--dtype",
+    type=click.Choice(["auto", "float32", "bfloat16", "int4"]),
+    default="auto",
+    help="What the model is computed in: as it was published, from the weights as they are stored "
+    "where that is quicker (auto, and int4 for models with 4-bit weights only), or by torch alone.",
+)
 @options.display
 @journal_option
 @options.detached
@@ -76,8 +84,16 @@ _AT_LEAST_ONE = click.IntRange(min=1)
     help="Trace the run with OpenTelemetry, as the OTEL_* variables say where to; without it where "
     "they name an exporter or endpoint.",
 )
-@options.no_cache
-@options.explain_cache
+@click.option(
+    "--no-cache",
+    is_flag=True,
+    help="Run every step, also those that say 'cache', and keep nothing.",
+)
+@click.option(
+    "--explain-cache",
+    is_flag=True,
+    help="Say of every step with 'cache' whether its result was there, and if not, what differs.",
+)
 @click.option(
     "--keep-kv",
     "keeps_kv",
@@ -102,6 +118,7 @@ def run(
     context_len: int | None,
     kv_memory: int | None,
     num_pages: int | None,
+    dtype: Dtype,
     display: options.Display,
     as_json: bool,
     is_quiet: bool,
@@ -135,6 +152,7 @@ def run(
         num_pages=num_pages,
         num_threads=num_threads,
         context_len=context_len,
+        dtype=dtype,
     )
     if display == "tui" and (no_journal or detach):
         raise click.UsageError("--tui needs a journal and a terminal: no --no-journal, no --detach")

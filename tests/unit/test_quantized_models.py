@@ -12,6 +12,8 @@ from gguf_files import TOKENS, GgufSettings, write_gguf
 from random_models import random_model
 from safetensors.torch import load_file, save_file
 
+from flowforge.engine.config import EngineConfig
+from flowforge.engine.loading import engine_for
 from flowforge.engine.models.gguf_conversion import convert_gguf, converted_bytes
 from flowforge.engine.models.weights import load_decoder, weight_size
 from flowforge.engine.native.library import find_library
@@ -29,10 +31,14 @@ KINDS = {
 }
 
 
-def converted(directory: Path, kinds: dict[str, gguf.GGMLQuantizationType]) -> Path:
+def converted(
+    directory: Path,
+    kinds: dict[str, gguf.GGMLQuantizationType],
+    vocab_size: int = len(TOKENS),
+) -> Path:
     model = random_model(
         "Llama",
-        vocab_size=len(TOKENS),
+        vocab_size=vocab_size,
         hidden_size=64,
         intermediate_size=96,
         num_hidden_layers=2,
@@ -144,3 +150,17 @@ def test_a_model_that_is_not_quantised_has_no_second_file(tmp_path: Path) -> Non
     model_dir = converted(tmp_path, {})
 
     assert not (model_dir / "quantized.safetensors").exists()
+
+
+@pytest.mark.usefixtures("_kernels")
+async def test_statistics_say_which_kernels_were_chosen(tmp_path: Path) -> None:
+    directory = converted(tmp_path, KINDS, vocab_size=2048)
+    config = EngineConfig(num_pages=4, num_threads=1)
+
+    async with engine_for(directory, vocab_size=len(TOKENS), config=config) as engine:
+        compute = engine.statistics().compute
+
+    (head,) = compute.kernels  # the others are too small to be measured
+    assert ("q4_1", 2048, 64) == (head.kind, head.num_rows_out, head.num_columns_in)
+    assert 0 <= head.most_rows <= 64
+    assert ("float32", 1) == (compute.dtype, compute.num_threads)
