@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from flowforge.runtime.event_json import fact_from_json
 from flowforge.runtime.events import Event
 from flowforge.runtime.picture import RunPicture
+from flowforge.runtime.recording import without_seed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,8 +80,11 @@ def _step_difference(path: str, one: RunHistory, other: RunHistory) -> Differenc
     if step is None or step_too is None:
         return Difference(path, "runs", step is not None, step_too is not None)
     asked, asked_too = _requests(one, path), _requests(other, path)
-    if asked != asked_too:
-        return Difference(path, "prompt", asked, asked_too)
+    for turn, turn_too in zip(asked, asked_too, strict=False):
+        if turn != turn_too:
+            return Difference(path, "prompt", *_parts_that_differ(turn, turn_too))
+    if len(asked) != len(asked_too):
+        return Difference(path, "turns", len(asked), len(asked_too))
     for what in ("status", "value"):
         left, right = getattr(step, what), getattr(step_too, what)
         if left != right:
@@ -91,8 +95,22 @@ def _step_difference(path: str, one: RunHistory, other: RunHistory) -> Differenc
     return None
 
 
-def _requests(run: RunHistory, path: str) -> JsonValue:
-    return [work.request for work in run.works.get(path, [])]
+def _requests(run: RunHistory, path: str) -> list[JsonValue]:
+    """What a step was asked with. The seeds follow from the run's, which is told apart."""
+    return [without_seed(work.request) for work in run.works.get(path, [])]
+
+
+def _parts_that_differ(one: JsonValue, other: JsonValue) -> tuple[JsonValue, JsonValue]:
+    """Two values without the fields that they have in common."""
+    if not isinstance(one, dict) or not isinstance(other, dict):
+        return one, other
+    left: dict[str, JsonValue] = {}
+    right: dict[str, JsonValue] = {}
+    for name in dict.fromkeys([*one, *other]):
+        here, there = one.get(name), other.get(name)
+        if here != there:
+            left[name], right[name] = _parts_that_differ(here, there)
+    return left, right
 
 
 def _failure(step: StepPicture) -> JsonValue:

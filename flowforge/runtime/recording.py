@@ -229,11 +229,16 @@ def request_of(command: StartGeneration | StartCall | StartQuestion) -> JsonValu
 
 def key_of(request: JsonValue) -> str:
     """A hash of what decides a work's result, but for the seed, which is the run's."""
-    if isinstance(request, dict) and isinstance(asked := request.get("request"), dict):
-        sampling = cast("dict[str, JsonValue]", asked["sampling"])
-        unseeded = {name: value for name, value in sampling.items() if name != "seed"}
-        request = {**request, "request": {**asked, "sampling": unseeded}}
-    return digest_of(request)
+    return digest_of(without_seed(request))
+
+
+def without_seed(request: JsonValue) -> JsonValue:
+    """What a work is asked with, but for its seed."""
+    if not isinstance(request, dict) or not isinstance(asked := request.get("request"), dict):
+        return request
+    sampling = cast("dict[str, JsonValue]", asked["sampling"])
+    unseeded = {name: value for name, value in sampling.items() if name != "seed"}
+    return {**request, "request": {**asked, "sampling": unseeded}}
 
 
 def report_of(row: WorkRow) -> Report:

@@ -166,6 +166,12 @@ class RunJournal:
         """
         journal = writer.journal
         old = journal.run(run_id)
+        if not begun.definitions:
+            raise WorkflowError(
+                "WF705",
+                f"{begun.workflow!r} is a flow in Python, whose steps are not known before it runs",
+                help="run it again as a whole, or go on with it by 'flowforge resume'",
+            )
         if static_path(step) not in begun.definitions:
             miss = near_miss(static_path(step), begun.definitions)
             raise WorkflowError(

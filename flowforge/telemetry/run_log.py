@@ -41,7 +41,7 @@ _LEVELS: Mapping[str, LogLevel] = {
 _VALUES = frozenset(
     {"inputs", "outputs", "value", "prompt", "choices", "show", "arguments", "result"}
 )
-_UNLOGGED_KINDS = frozenset({"step_text", "pages_sampled"})
+_UNLOGGED_KINDS = frozenset({"step_text", "step_part", "pages_sampled"})
 _UNLOGGED_FIELDS = frozenset({"path", "failures", "accounting", "usage", "help", "models"})
 _STEP_ENDS = ("step_finished", "step_failed", "step_retried", "step_caught", "step_cancelled")
 

@@ -171,6 +171,37 @@ def test_diff_says_where_two_runs_part() -> None:
     assert (0, "") == (flowforge("diff", first, first).exit_code, "")
 
 
+def test_runs_of_two_seeds_part_by_their_seed_and_not_by_prompts_that_are_the_same() -> None:
+    first, second = run("--seed", "1"), run("--seed", "2")
+
+    assert "the runs: seed\n- 1\n+ 2\n" == flowforge("diff", first, second).stdout
+
+
+def test_diff_shows_of_a_prompt_what_differs() -> None:
+    first = run("--seed", "1")
+    script({**ANSWERS, "angles": '["cost","joy"]'})
+    second = run("--seed", "1")
+
+    difference = flowforge("diff", first, second).stdout.partition("draft[1]/one: prompt\n")[2]
+
+    (one, other) = difference.splitlines()[:2]
+    assert "Explore law." in one
+    assert "Explore joy." in other
+    assert "sampling" not in one
+
+
+def test_a_flow_is_not_run_again_from_a_step(folder: Path) -> None:
+    text = "import flowforge as ff\n@ff.flow\nasync def quick(run: ff.Run) -> int:\n    return 1\n"
+    (folder / "quick.py").write_text(text, encoding="utf-8")
+    flowforge("run", "quick.py", "--backend", "script:script.json")
+    name = flowforge("runs").stdout.split()[0]
+
+    result = flowforge("rerun", name, "--from", "quick")
+
+    assert 2 == result.exit_code
+    assert "error[WF705]: 'quick' is a flow in Python" in result.stderr
+
+
 def test_rerun_takes_over_what_comes_before_a_step() -> None:
     name = run("--seed", "1")
     # What is taken over is not asked again: the script has nothing else.
