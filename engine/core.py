@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from flowforge.engine.prefix_rows import KvPrefix, PrefixRows
     from flowforge.engine.statistics import NamespaceStatistics
 
+MAX_PAGES_LOOKED_AT = 16_384
+"""Looking at each takes about a microsecond, in which no step is computed."""
+
 
 class EngineCore:
     """Owns the sequences and turns plans into tokens. Not thread-safe.
@@ -304,6 +307,12 @@ class EngineCore:
             forks=meter.forks,
             uptime_s=self._clock() - self._started_at_s,
         )
+
+    def page_uses(self) -> str:
+        """See `KvCache.page_uses`; empty where more than `MAX_PAGES_LOOKED_AT` are in use."""
+        counted = self._kv.statistics()
+        num_used = counted.pages_total - counted.pages_free
+        return self._kv.page_uses() if num_used <= MAX_PAGES_LOOKED_AT else ""
 
     def namespace_statistics(self) -> dict[Namespace, NamespaceStatistics]:
         """What the namespaces used last asked for; see `Meter.namespaces`."""

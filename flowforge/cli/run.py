@@ -84,16 +84,8 @@ _AT_LEAST_ONE = click.IntRange(min=1)
     help="Trace the run with OpenTelemetry, as the OTEL_* variables say where to; without it where "
     "they name an exporter or endpoint.",
 )
-@click.option(
-    "--no-cache",
-    is_flag=True,
-    help="Run every step, also those that say 'cache', and keep nothing.",
-)
-@click.option(
-    "--explain-cache",
-    is_flag=True,
-    help="Say of every step with 'cache' whether its result was there, and if not, what differs.",
-)
+@options.no_cache
+@options.explain_cache
 @click.option(
     "--keep-kv",
     "keeps_kv",
