@@ -328,6 +328,7 @@ class EngineConversation:
         )
         finished: GenerationFinished | None = None
         logprobs: list[float] = []
+        num_forced = 0
         is_whole = False
         try:
             if request.prefill:
@@ -346,6 +347,9 @@ class EngineConversation:
                         if isinstance(update, GenerationFinished):
                             finished = update
                             continue
+                        if constraint is not None:
+                            # One is sampled at a time; those behind it had to follow.
+                            num_forced += len(update.token_ids) - 1
                         logprobs += (one.logprob for one in update.logprobs)
                         for delta in reader.deltas(update.token_ids):
                             yield delta
@@ -365,6 +369,7 @@ class EngineConversation:
             finished = replace(finished, reason="length")
         self._history = self._backend.speech.with_written(history, reader.text, reader.calls)
         done = self._done(reader, finished, prompt_len, time.monotonic() - started_at)
+        done = replace(done, usage=replace(done.usage, forced_tokens=num_forced))
         if (
             isinstance(constraint, ClosingState | CallsOrForm | ThinkingState)
             and constraint.was_closed

@@ -112,6 +112,7 @@ class Usage:
     prompt_tokens: length of the whole prompt. prefilled_tokens: prompt tokens this generation
     computed. reused_tokens: prompt tokens whose KV was there already, so that
     prompt = prefilled + reused. generated_tokens: output tokens, forced ones included.
+    forced_tokens: output tokens that a constraint left no choice about, and so were not sampled.
     ttft_s: from the request to its first token.
     """
 
@@ -121,6 +122,7 @@ class Usage:
     generated_tokens: int = 0
     ttft_s: float = 0.0
     total_s: float = 0.0
+    forced_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from flowforge.view.constraint_state import constraint_state
 from flowforge.view.printable import printable
 from flowforge.view.step_tree import tries_of
 from flowforge.view.texts import clock_text, tokens_text, value_text
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
     from flowforge.view.run_view import RunView
 
 Kind = Literal["heading", "plain", "dim", "value", "output", "error", "good"]
-
-_FORMS = {
-    "json_schema": "JSON Schema",
-    "choice": "choice of",
-    "regex": "regex",
-    "grammar": "grammar",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +44,8 @@ def detail_of(
         works = works_at(step.path)
         for work in works:
             pieces += _asked(work)
+            if work.kind == "generation":
+                pieces += _constraint(view, step, work)
         pieces += _outcome(view, step)
         pieces += _calls(view, step.path)
     return [Piece(one.kind, printable(one.text), one.begins_line) for one in pieces]
@@ -101,11 +97,40 @@ def _asked(work: WorkRow) -> Iterator[Piece]:
         yield Piece("dim", f"{turn.role} ")
         for is_value, text in turn.pieces:
             yield Piece("value" if is_value else "plain", text, begins_line=False)
-    asked = cast("dict[str, Any]", request.get("request", {}))
-    for name, word in _FORMS.items():
-        if asked.get(name) is not None:
-            yield Piece("heading", "Constraint")
-            yield Piece("plain", f"{word} {_compact(asked[name])}")
+
+
+def _constraint(view: RunView, step: StepPicture, work: WorkRow) -> Iterator[Piece]:
+    """The form of an answer, and how far the text that is seen has come in it."""
+    request = cast("dict[str, Any]", work.request)
+    text = _written(view, step, work)
+    state = constraint_state(request.get("request", {}), text)
+    if state is None:
+        return
+    yield Piece("heading", "Constraint")
+    yield Piece("plain", state.name)
+    usage = step.usage
+    if usage is not None and usage.forced_tokens and usage.generated_tokens:
+        share = usage.forced_tokens / usage.generated_tokens
+        yield Piece(
+            "plain",
+            f"forced {usage.forced_tokens:,} of {tokens_text(usage.generated_tokens)} "
+            f"({share:.0%}): nothing else could follow there",
+        )
+    if state.num_taken is not None and state.num_taken < len(text):
+        yield Piece("error", f"taken up to character {state.num_taken:,} of {len(text):,}")
+    if state.may_end is not None:
+        kind: Kind = "good" if state.may_end else "plain"
+        yield Piece(kind, "a whole answer" if state.may_end else "not a whole answer yet")
+        yield Piece("plain", f"next: {state.following}")
+
+
+def _written(view: RunView, step: StepPicture, work: WorkRow) -> str:
+    """What was written by the time that is seen: values of a recording are not as written."""
+    result = cast("dict[str, Any] | None", work.result)
+    if step.ended_s is not None and work.status == "done" and result is not None:
+        return str(result["text"])
+    text = view.texts.get(step.path)
+    return "" if text is None else text.kept
 
 
 def _outcome(view: RunView, step: StepPicture) -> Iterator[Piece]:
@@ -145,7 +170,3 @@ def _pretty(text: str) -> str:
         return json.dumps(json.loads(text), ensure_ascii=False, indent=2)
     except ValueError:
         return text
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
