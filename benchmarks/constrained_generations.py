@@ -11,7 +11,7 @@ accident. Ends with an AssertionError otherwise. Runs that were made: benchmarks
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 import time
 from collections import Counter
 from contextlib import aclosing
@@ -20,28 +20,20 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+from constraint_cases import is_accepted, schema_cases
+
 from flowforge.backends.engine import open_engine_backend
 from flowforge.backends.protocol import GenerateRequest, GenerationDone, Sampling
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.model_store import resolve_model
-from flowforge.grammars import check_schema, validate_json
+from flowforge.grammars import validate_json
 from flowforge.language.program import AnswerOptions
 
 if TYPE_CHECKING:
     from flowforge.backends.engine import EngineBackend
     from flowforge.backends.protocol import Conversation
-
-CASES = Path(__file__).resolve().parents[1] / "tests" / "cases" / "json_schemas"
-
-
-def accepted() -> list[tuple[str, Any]]:
-    """Name and schema of each case in which the check finds no error."""
-    schemas = [(path.stem, json.loads(path.read_text())["schema"]) for path in CASES.glob("*.json")]
-    return [
-        (name, schema)
-        for name, schema in sorted(schemas, key=lambda case: case[0])
-        if not any(problem.severity == "error" for problem in check_schema(schema))
-    ]
 
 
 async def generate(
@@ -92,10 +84,11 @@ async def main(args: argparse.Namespace) -> None:
     whole: Counter[str] = Counter()
     started_at = time.monotonic()
     async with open_engine_backend(directory, config=EngineConfig(num_threads=1)) as backend:
-        for name, schema in accepted()[args.skip :]:
-            counts = await sample_schema(backend, name, schema, args)
+        accepted = [case for case in schema_cases() if is_accepted(case.schema)]
+        for case in accepted[args.skip :]:
+            counts = await sample_schema(backend, case.name, case.schema, args)
             whole += counts
-            print(f"{name}: {dict(counts)}", flush=True)
+            print(f"{case.name}: {dict(counts)}", flush=True)
         masks = backend.engine.statistics().masks
     seconds = time.monotonic() - started_at
     print(f"all: {dict(whole)}, {seconds:.0f} s, masks {masks}")

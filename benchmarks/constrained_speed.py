@@ -1,41 +1,36 @@
-"""What constraints cost and save: masks alone, and decoding with and without them.
+"""What constraints cost and save when decoding: with and without them, as ratios within a run.
 
-    python benchmarks/constrained_speed.py [--rounds 4] [--tokens 64] [--batch 8]
+    python benchmarks/constrained_speed.py [--rounds 6] [--tokens 48] [--batch 8]
 
-1. Masks: the processor time of each mask along the valid instances of tests/cases/json_schemas, on
-   the default model's vocabulary, as a generation meets them: started from a compiled constraint.
-2. Decoding `--batch` generations at once, free and constrained, one after the other in each round:
-   under a regex that never forces a token, so that both sample every token; and under a schema
-   with many keys, whose forced tokens need no step. Figures are ratios within a run.
-
-Runs that were made: benchmarks/README.md.
+Decodes `--batch` generations at once, one kind after the other in each round, in turning order:
+free; under a regex that never forces a token, so that both sample every token; and under a schema
+with many keys, whose forced tokens need no step. A round's ratio is of neighbours in time, and the
+figure is the median of the rounds: of the clock's seconds, and of the process's processor time,
+which counts the masks' thread in full and the machine's other work not at all. Runs that were made:
+benchmarks/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import statistics
 import time
 from contextlib import aclosing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import numpy as np
 
 from flowforge.backends.engine import open_engine_backend
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.model_store import resolve_model
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationFinished, GenerationRequest
-from flowforge.errors import WorkflowError
-from flowforge.grammars import JsonOptions, compile_json_schema, compile_regex
+from flowforge.grammars import compile_json_schema, compile_regex
 
 if TYPE_CHECKING:
     from flowforge.backends.engine import EngineBackend
-    from flowforge.grammars import CompiledConstraint, Vocabulary
+    from flowforge.grammars import CompiledConstraint
 
-CASES = Path(__file__).resolve().parents[1] / "tests" / "cases" / "json_schemas"
 NEVER_FORCES = "(?s:.){100000}"
 KEYS = ("customer_name", "delivery_address", "order_number", "payment_method", "special_requests")
 FORM: dict[str, Any] = {
@@ -50,35 +45,10 @@ FORM: dict[str, Any] = {
 }
 
 
-def time_masks(vocabulary: Vocabulary, backend: EngineBackend) -> list[float]:
-    """Microseconds of each mask, of this thread's own work: others may be running here too."""
-    times: list[float] = []
-    words = np.zeros(vocabulary.num_mask_words, dtype=np.uint32)
-    for path in sorted(CASES.glob("*.json")):
-        case = json.loads(path.read_text(encoding="utf-8"))
-        try:
-            options = JsonOptions(closes_objects=False)
-            compiled = compile_json_schema(case["schema"], vocabulary, options)
-        except WorkflowError:
-            continue
-        for instance in case["valid"]:
-            text = json.dumps(instance, ensure_ascii=False, separators=(",", ":"))
-            state = compiled.start()
-            for token_id in backend.tokenizer.encode(text):
-                started_at = time.thread_time_ns()
-                state.fill_mask(words)
-                times.append((time.thread_time_ns() - started_at) / 1e3)
-                try:
-                    state.advance(token_id)
-                except ValueError:  # keys in another order than the schema's
-                    break
-    return times
-
-
 async def decode(
     backend: EngineBackend, compiled: CompiledConstraint | None, args: argparse.Namespace
-) -> float:
-    """Seconds until all of a batch have their tokens."""
+) -> tuple[float, float]:
+    """Seconds until all of a batch have their tokens: the clock's, and processor time."""
     prompt = backend.tokenizer.encode("Once upon a time there was a little girl who")
     params = SamplingParams(temperature=0.7, max_tokens=args.tokens, ignore_eos=True)
 
@@ -93,11 +63,11 @@ async def decode(
                     assert update.usage.output_tokens == args.tokens, "it ended early"
         await sequence.close()
 
-    started_at = time.perf_counter()
+    started_at, begun = time.perf_counter(), time.process_time()
     async with anyio.create_task_group() as tasks:
         for idx in range(args.batch):
             tasks.start_soon(one, idx)
-    return time.perf_counter() - started_at
+    return time.perf_counter() - started_at, time.process_time() - begun
 
 
 async def main(args: argparse.Namespace) -> None:
@@ -105,32 +75,38 @@ async def main(args: argparse.Namespace) -> None:
     directory = resolve_model(None, route="wheel").directory
     async with open_engine_backend(directory, config=EngineConfig(num_threads=1)) as backend:
         vocabulary = await anyio.to_thread.run_sync(backend.constraints.vocabulary)
-        times = time_masks(vocabulary, backend)
-        shown = ", ".join(
-            f"p{share:g} {np.percentile(times, share):.0f}" for share in (50, 90, 99, 100)
-        )
-        print(f"{len(times):,} masks, microseconds: {shown}")
         constraints = {
             "free": None,
             "constrained": compile_regex(NEVER_FORCES, vocabulary),
             "many keys": compile_json_schema(FORM, vocabulary),
         }
-        seconds: dict[str, list[float]] = {name: [] for name in constraints}
         await decode(backend, None, args)
-        for _ in range(args.rounds):
-            for name, compiled in constraints.items():
-                seconds[name].append(await decode(backend, compiled, args))
-        least = {name: min(of_rounds) for name, of_rounds in seconds.items()}
-        for name, best in least.items():
-            print(f"{name}: {args.batch * args.tokens / best:.1f} tokens/s, best of {args.rounds}")
-        print(f"constrained / free tokens/s: {least['free'] / least['constrained']:.3f}")
-        print(f"many keys / free wall time: {least['many keys'] / least['free']:.3f}")
+        wall: dict[str, list[float]] = {name: [] for name in constraints}
+        cpu: dict[str, list[float]] = {name: [] for name in constraints}
+        for round_idx in range(args.rounds):
+            order = list(constraints) if round_idx % 2 == 0 else list(constraints)[::-1]
+            for name in order:
+                wall_s, cpu_s = await decode(backend, constraints[name], args)
+                wall[name].append(wall_s)
+                cpu[name].append(cpu_s)
+        for name in constraints:
+            rates = [args.batch * args.tokens / statistics.median(of[name]) for of in (wall, cpu)]
+            print(f"{name}: {rates[0]:.1f} tokens/s, {rates[1]:.1f} per second of processor time")
+        for what, seconds in (("wall", wall), ("processor", cpu)):
+            print(f"free / constrained {what} time: {ratio(seconds, 'free', 'constrained')}")
+            print(f"many keys / free {what} time: {ratio(seconds, 'many keys', 'free')}")
         print(backend.engine.statistics().masks)
+
+
+def ratio(seconds: dict[str, list[float]], above: str, below: str) -> str:
+    """The median of the rounds' ratios, and how far they are apart."""
+    ratios = [one / other for one, other in zip(seconds[above], seconds[below], strict=True)]
+    return f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--batch", type=int, default=8)
     anyio.run(main, parser.parse_args())

@@ -8,7 +8,6 @@ text that ended must be one that lark parses. Prints a line for each grammar as 
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from functools import partial
@@ -17,45 +16,21 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+from constraint_cases import grammar_cases
+
 from flowforge.backends.answer_grammars import load_grammar, value_of_answer
 from flowforge.backends.engine import open_engine_backend
 from flowforge.backends.protocol import GenerateRequest, GenerationDone, Sampling
 from flowforge.errors import WorkflowError
-from flowforge.grammars.lark.shipped import PREFIX, shipped_names
-from flowforge.language.program import GrammarSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from flowforge.backends.engine import EngineBackend
+    from flowforge.language.program import GrammarSpec
 
-CASES = Path(__file__).parents[1] / "tests" / "cases" / "lark"
-NOT_MASKED = ("hcl2", "mapfile")
-APPROXIMATE = ("lark-meta",)
 SEED = 1
 BATCH = 25
-
-
-def specs() -> Iterator[tuple[str, GrammarSpec]]:
-    """The shipped grammars, and the real ones that can be masked."""
-    for name in shipped_names():
-        yield PREFIX + name, GrammarSpec("", PREFIX + name, is_shipped=True, has_tree=False)
-    for folder in sorted(one for one in CASES.iterdir() if one.is_dir()):
-        if folder.name in NOT_MASKED:
-            continue
-        case = json.loads((folder / "cases.json").read_text())
-        path = folder / case["grammar"]
-        yield (
-            folder.name,
-            GrammarSpec(
-                path.read_text(),
-                str(path),
-                str(folder),
-                start=case["start"],
-                is_approximate=folder.name in APPROXIMATE,
-                has_tree=False,
-            ),
-        )
 
 
 async def generate(
@@ -113,11 +88,11 @@ async def main() -> None:
     chosen = sys.argv[3:]
     num_wrong = 0
     async with open_engine_backend() as backend:
-        for name, spec in specs():
-            if chosen and name not in chosen:
-                continue
-            num_wrong += await measure(backend, name, spec, num, most)
+        for case in grammar_cases():
+            if not chosen or case.name in chosen:
+                num_wrong += await measure(backend, case.name, case.spec, num, most)
     print(f"{num_wrong} texts ended and were refused")
 
 
-anyio.run(main)
+if __name__ == "__main__":
+    anyio.run(main)

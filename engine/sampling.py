@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Below this, logits / temperature would overflow and the choice is the argmax anyway.
 _GREEDY_BELOW = 1e-4
 _MOST_LOGPROBS = 100
+# Of the likeliest tokens, among which nearly every draw ends.
+_NUM_FIRST = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +226,40 @@ def _choose(scores: npt.NDArray[np.float32], params: SamplingParams, position: i
         raise EngineError("EN212", "no token is allowed here: logit_bias bans all that are left")
     if params.temperature < _GREEDY_BELOW or params.top_k == 1:
         return best
+    uniform = _uniform(params.seed, params.branch, position)
+    early = _pick_early(scores, params, uniform)
+    if early is not None:
+        return early
     order, weights = candidates(scores, params)
     cumulative = weights.cumsum()
-    uniform = _uniform(params.seed, params.branch, position)
     picked = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
     return int(order[min(picked, len(order) - 1)])
+
+
+def _pick_early(
+    scores: npt.NDArray[np.float32], params: SamplingParams, uniform: float
+) -> int | None:
+    """What a draw among `candidates` comes to, if it is one of the likeliest; None otherwise.
+
+    Ordering a whole vocabulary takes longer than most layers; weighing it does not.
+    """
+    if params.top_k > 0 or scores.size <= _NUM_FIRST:
+        return None
+    order = _best(scores, _NUM_FIRST)
+    best = float(scores[order[0]])
+    weights = np.exp((scores.astype(np.float64) - best) / params.temperature)
+    if params.min_p > 0:
+        weights[weights < params.min_p] = 0
+    total = float(weights.sum())
+    cumulative = weights[order].cumsum()
+    if params.top_p < 1:
+        keep = int(np.searchsorted(cumulative, params.top_p * total)) + 1
+        if keep > len(order):
+            return None
+        total = float(cumulative[keep - 1])
+    if uniform * total >= cumulative[-1]:
+        return None
+    return int(order[np.searchsorted(cumulative, uniform * total, side="right")])
 
 
 def _best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.intp]:

@@ -81,8 +81,10 @@ def _controls_of(raw: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in added if not (one["content"].isspace() and one["content"] in known)]
 
 
-# Beside llguidance's own: tokens that are words, which names and patterns allow all at once.
-_WORD_SLICES = ("[a-zA-Z]{1,10}", "[a-zA-Z0-9]+")
+# Beside llguidance's own: tokens that are words, which names and patterns allow all at once; and
+# finer steps of length, for strings of which only so many characters are left.
+_WORD_SLICES = ("[a-zA-Z]{1,10}", "[a-zA-Z0-9]{1,16}", "[a-zA-Z0-9]+")
+_LENGTH_SLICES = tuple(rf'[^"\\\x00-\x1F\x7F]{{1,{most}}}' for most in (13, 16))
 
 
 def _build(raw: dict[str, Any], eos_ids: list[int], vocab_size: int) -> LLTokenizer:
@@ -92,7 +94,7 @@ def _build(raw: dict[str, Any], eos_ids: list[int], vocab_size: int) -> LLTokeni
     apart = json.dumps(_with_controls_apart(raw), ensure_ascii=False)
     try:
         space, *rest = LLTokenizer.general_slices()
-        slices = [space, *_WORD_SLICES, *rest]
+        slices = [space, *_WORD_SLICES, *_LENGTH_SLICES, *rest]
         return LLTokenizer(apart, n_vocab=vocab_size, eos_token=eos_ids, slices=slices)
     except ValueError as error:
         raise _unfit(str(error)) from error
