@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from flowforge.backends.passing import PassingConversation
@@ -92,13 +92,13 @@ class ToldConversation(PassingConversation):
             await generation.aclose()
 
     def command(self, request: GenerateRequest, use: CacheUse) -> StartGeneration:
-        """The next turn as the cache knows it. system: only before the first turn, by itself."""
+        """The next turn as the cache knows it."""
+        return replace(self.asked(request), cache_s=use.max_age_s, is_seeded=use.is_seeded)
+
+    def asked(self, request: GenerateRequest) -> StartGeneration:
+        """The next turn, with what was said before it. system: before the first turn only."""
         system = None if self.chain else self.system
-        return StartGeneration(
-            *(request.label, None, system, self.said, request, self.model),
-            cache_s=use.max_age_s,
-            is_seeded=use.is_seeded,
-        )
+        return StartGeneration(request.label, None, system, self.said, request, self.model)
 
     def _go_on(self, written: GenerationDone, prefill: str) -> None:
         said = [asdict(one) for one in self.said]
@@ -128,7 +128,7 @@ async def cached(
     async with cache.only_one(parts):
         found = await cache.find(command, parts)
         if isinstance(found, Answered):
-            await memo.take(request, found)
+            await memo.take(request, found, command)
             session.stream.emit(StepCached(request.label))
         yield
         if found is None and turn.is_whole:

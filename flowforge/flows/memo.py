@@ -7,7 +7,7 @@ until it is gone on with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from flowforge.errors import FlowForgeError, WorkflowError
@@ -158,11 +158,11 @@ class FlowMemo:
         """Whether there is an end of the next turn of a request's path."""
         return (request.label, self._turns.get(request.label, -1) + 1) in self._kept
 
-    async def take(self, request: GenerateRequest, found: Answered) -> None:
+    async def take(self, request: GenerateRequest, found: Answered, asked: StartGeneration) -> None:
         """Write down a turn that needs not be written: `kept_answer` has it then."""
         command = _generation(request)
         path = command.path
-        await self._begin(command)
+        await self._begin(command, asked)
         ended = self._journal.recorder.ended(found)
         assert ended is not None
         self._open.discard(path)
@@ -181,10 +181,15 @@ class FlowMemo:
             raise report.error
         return report.done if isinstance(report, Answered) else None
 
-    async def begin_answer(self, request: GenerateRequest) -> tuple[int, ...]:
-        """A model is about to write; what it had written before it was cut."""
+    async def begin_answer(
+        self, request: GenerateRequest, asked: StartGeneration
+    ) -> tuple[int, ...]:
+        """A model is about to write; what it had written before it was cut.
+
+        asked: the turn with what was said before it, for those who look at the run.
+        """
         command = _generation(request)
-        await self._begin(command)
+        await self._begin(command, asked)
         return self._journal.written(command)
 
     async def wrote(self, path: str, token_ids: tuple[int, ...]) -> None:
@@ -229,11 +234,18 @@ class FlowMemo:
             )
         return report_of(row)
 
-    async def _begin(self, command: StartGeneration | StartCall | StartQuestion) -> None:
+    async def _begin(
+        self,
+        command: StartGeneration | StartCall | StartQuestion,
+        asked: StartGeneration | None = None,
+    ) -> None:
         turn = self._turns.get(command.path, -1) + 1
         self._turns[command.path] = turn
         self._open.add(command.path)
-        await self._commit(self._journal.recorder.start_of(command, turn))
+        started = self._journal.recorder.start_of(command, turn)
+        await self._commit(
+            started if asked is None else replace(started, request=request_of(asked))
+        )
 
     async def _end(self, report: Report) -> None:
         ended = self._journal.recorder.ended(report)
@@ -247,5 +259,9 @@ class FlowMemo:
 
 
 def _generation(request: GenerateRequest) -> StartGeneration:
-    """A turn of a chat as a work: what was said before it is the conversation's own affair."""
+    """A turn of a chat as a work that a journal may have.
+
+    What was said before it decides nothing: it may hold what a flow has from elsewhere, as the time
+    of day, and must not keep a run from going on.
+    """
     return StartGeneration(request.label, None, None, (), request)

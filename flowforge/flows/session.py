@@ -221,7 +221,7 @@ class FlowSession:
     async def open(self, system: str | None, model: str | None) -> Conversation:
         """A new conversation, to be given back with `close`. model: None for the run's own."""
         conversation = await self.backend.open(system=system, model=model)
-        if self.memo is not None and self.memo.cache is not None:
+        if self.memo is not None:
             conversation = ToldConversation(conversation, system, model)
         return self._keep(conversation, model)
 
@@ -262,7 +262,9 @@ class FlowSession:
                 yield delta
                 yield kept
                 return
-            request = replace(request, written=await memo.begin_answer(request))
+            assert isinstance(conversation, ToldConversation), "runs with a journal open such ones"
+            written = await memo.begin_answer(request, conversation.asked(request))
+            request = replace(request, written=written)
         items = conversation.generate(request)
         is_done = False
         try:

@@ -190,6 +190,33 @@ def test_diff_shows_of_a_prompt_what_differs() -> None:
     assert "sampling" not in one
 
 
+FLOW = """
+import flowforge as ff
+
+@ff.flow
+async def chatty(run: ff.Run) -> str:
+    async with run.chat(system="Be brief.") as chat:
+        chat.user("Name angles of {topic}.", topic="bicycles")
+        first = await chat.gen(name="first")
+        chat.user("And now?")
+        return await chat.gen(name="second")
+"""
+
+
+def test_show_has_the_prompts_of_a_flow(folder: Path) -> None:
+    (folder / "chatty.py").write_text(FLOW, encoding="utf-8")
+    script({"*": "Cost."})
+    flowforge("run", "chatty.py", "--backend", "script:script.json")
+    name = flowforge("runs").stdout.split()[0]
+
+    first, second = (flowforge("show", name, step).stdout for step in ("first", "second"))
+
+    assert "system: Be brief.\nuser: Name angles of bicycles.\nassistant: Cost.\n" in first
+    assert "user: And now?\nassistant: Cost.\n" in second
+    assert "system" not in second
+    assert "> user: Name angles of bicycles." in flowforge("export", name, "-f", "markdown").stdout
+
+
 def test_a_flow_is_not_run_again_from_a_step(folder: Path) -> None:
     text = "import flowforge as ff\n@ff.flow\nasync def quick(run: ff.Run) -> int:\n    return 1\n"
     (folder / "quick.py").write_text(text, encoding="utf-8")
