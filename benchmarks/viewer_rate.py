@@ -6,27 +6,25 @@
 The first writes texts of eight branches into a file of events at the given rate and opens it with
 `flowforge tui --events` on a pseudo-terminal. Twice a second it presses `5`, which gives the panel
 of events the focus: the time until its title is drawn anew is the key lag. It prints whether the
-last words were shown, the lag's quantiles and the share of a core that was used. The second opens
-a recording of many steps and prints the time until its last one is in sight, and that of a start
-without any.
+last words were shown, the lag's quantiles, the share of a core that was used, and what a busy loop
+got of one, which tells how quiet the machine was. The second opens a recording of many steps and
+prints the time until its last one is in sight, and that of a start without any.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import multiprocessing
-import os
-import pty
-import select
-import struct
 import sys
 import tempfile
-import termios
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+from terminals import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,60 +51,15 @@ def main() -> None:
             _measure_opening(file, options.messages, (width, height))
 
 
-class Terminal:
-    """A viewer on a pseudo-terminal."""
-
-    def __init__(self, file: Path, size: tuple[int, int]) -> None:
-        width, height = size
-        self.began_s = time.monotonic()
-        self.pid, self._descriptor = pty.fork()
-        if self.pid == 0:
-            os.environ["TERM"] = "xterm-256color"
-            os.execv(sys.executable, [sys.executable, "-m", "flowforge.tui", "--events", str(file)])
-        size_bytes = struct.pack("HHHH", height, width, 0, 0)
-        fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, size_bytes)
-
-    def press(self, key: str) -> None:
-        """Send a key."""
-        os.write(self._descriptor, key.encode())
-
-    def read(self, timeout_s: float) -> bytes:
-        """What the viewer drew within a time; as soon as there is something."""
-        ready, _, _ = select.select([self._descriptor], [], [], timeout_s)
-        if not ready:
-            return b""
-        try:
-            return os.read(self._descriptor, 1 << 20)
-        except OSError:
-            return b""
-
-    def read_until(self, wanted: bytes, timeout_s: float) -> float | None:
-        """Seconds since the start at which it drew something; None if it did not."""
-        until, drawn = time.monotonic() + timeout_s, b""
-        while time.monotonic() < until:
-            drawn += self.read(0.5)
-            if wanted in drawn:
-                return time.monotonic() - self.began_s
-            drawn = drawn[-200_000:]
-        return None
-
-    def cpu_s(self) -> float:
-        """Seconds of a core that the viewer has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def close(self) -> None:
-        """Leave the viewer."""
-        self.press("q")
-        while self.read(2.0):
-            pass
-        os.waitpid(self.pid, 0)
+def _open(file: Path, size: tuple[int, int]) -> Terminal:
+    return Terminal(["-m", "flowforge.tui", "--events", str(file)], size)
 
 
 def _measure_rate(file: Path, rate: int, seconds: float, size: tuple[int, int]) -> None:
     file.write_text("".join(_beginning()))
-    terminal = Terminal(file, size)
-    assert terminal.read_until(b"Events", 60) is not None
+    share_before = _busy_share()
+    terminal = _open(file, size)
+    terminal.read_until(b"Events", 60)
     teller = multiprocessing.Process(target=_tell, args=(str(file), rate, seconds))
     teller.start()
     began_s, began_cpu_s = time.monotonic(), terminal.cpu_s()
@@ -124,22 +77,26 @@ def _measure_rate(file: Path, rate: int, seconds: float, size: tuple[int, int]) 
     taken_s = time.monotonic() - began_s
     cpu_share = (terminal.cpu_s() - began_cpu_s) / taken_s
     teller.join()
-    is_shown = terminal.read_until(b"very last words", 30) is not None
-    terminal.close()
+    until_s = time.monotonic() + 30
+    while _LAST_WORDS.encode() not in terminal.drawn and time.monotonic() < until_s:
+        terminal.read(0.5)
+    is_shown = _LAST_WORDS.encode() in terminal.drawn
+    _leave(terminal)
     lags.sort()
     print(
         f"{rate:,} events/s for {taken_s:.0f} s at {size[0]}x{size[1]}: "
         f"last words shown {is_shown}, "
         f"key lag p50 {_quantile(lags, 0.5):.0f} ms, p99 {_quantile(lags, 0.99):.0f} ms "
-        f"({len(lags)} keys), {cpu_share:.0%} of a core"
+        f"({len(lags)} keys), {cpu_share:.0%} of a core; "
+        f"a busy loop got {share_before:.0%} of a core before and {_busy_share():.0%} after"
     )
 
 
 def _measure_opening(file: Path, num_messages: int, size: tuple[int, int]) -> None:
     file.write_text("".join(_beginning()))
-    empty = Terminal(file, size)
+    empty = _open(file, size)
     empty_s = empty.read_until(b"Events", 60)
-    empty.close()
+    _leave(empty)
     lines = _beginning()[:1]
     for idx in range(num_messages):
         seq = len(lines)
@@ -148,16 +105,28 @@ def _measure_opening(file: Path, num_messages: int, size: tuple[int, int]) -> No
         end = {"event": "step_finished", "path": f"talk[{idx}]/say", "value": value}
         lines += (_line(seq + k, idx / 10, told) for k, told in enumerate((start, end)))
     file.write_text("".join(lines))
-    terminal = Terminal(file, size)
-    shown_s = terminal.read_until(b"very last words", 120)
-    terminal.close()
+    terminal = _open(file, size)
+    shown_s = terminal.read_until(_LAST_WORDS.encode(), 120)
+    _leave(terminal)
     print(
         f"{num_messages:,} messages at {size[0]}x{size[1]}: "
-        f"last one in sight after {shown_s:.2f} s, "
-        f"a start without any takes {empty_s:.2f} s"
-        if shown_s is not None and empty_s is not None
-        else "the last message was not shown"
+        f"last one in sight {shown_s:.2f} s after the command's start, "
+        f"{shown_s - empty_s:.2f} s behind the screen of an empty run ({empty_s:.2f} s)"
     )
+
+
+def _leave(terminal: Terminal) -> None:
+    terminal.press("q")
+    terminal.end()
+    terminal.close()
+
+
+def _busy_share(seconds: float = 1.0) -> float:
+    """What share of a core a process gets that only computes: below 1 others work, too."""
+    began_s, began_cpu_s = time.monotonic(), time.process_time()
+    while time.monotonic() - began_s < seconds:
+        pass
+    return (time.process_time() - began_cpu_s) / (time.monotonic() - began_s)
 
 
 def _beginning() -> list[str]:
