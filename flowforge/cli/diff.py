@@ -11,6 +11,7 @@ from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
 from flowforge.cli.journals import journal_option, open_journal
+from flowforge.cli.printing import print_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,5 +40,5 @@ def diff(
         if as_json:
             print_json_line(asdict(difference))
         else:
-            click.echo(difference_text(difference))
+            print_text(f"{difference_text(difference)}\n")
     return ExitCode.RUN_FAILED if found else ExitCode.DONE

@@ -11,6 +11,7 @@ from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.journals import journal_option, open_journal, run_argument
+from flowforge.cli.printing import print_text
 from flowforge.journal.lease import state_of
 
 if TYPE_CHECKING:
@@ -37,5 +38,5 @@ def export(run_id: str, *, form: str, journal_path: Path | None, traceback: bool
     if form == "json":
         click.echo(json.dumps(run_json(run, state), ensure_ascii=False, indent=2))
     else:
-        click.echo(run_markdown(run, state), nl=False)
+        print_text(run_markdown(run, state))
     return ExitCode.DONE

@@ -11,6 +11,7 @@ from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
 from flowforge.cli.journals import batch_of, journal_option, open_journal
+from flowforge.cli.printing import print_text
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def ps(*, journal_path: Path | None, as_json: bool, traceback: bool) -> ExitCode
             click.echo(f"{run.run_id}  pid {owner}  {age_s:,.0f} s  {run.workflow}{paused}")
             for question in questions:
                 choices = ", ".join(question["choices"]) or "any text"
-                click.echo(f"  {question['path']} asks: {question['prompt']} ({choices})")
+                print_text(f"  {question['path']} asks: {question['prompt']} ({choices})\n")
     return ExitCode.DONE
 
 

@@ -23,6 +23,7 @@ from flowforge.cli.event_records import event_record, place_of
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import print_json_line, report_run_failure
 from flowforge.cli.logs import open_log
+from flowforge.cli.printing import print_text
 from flowforge.cli.progress import Progress, choose_progress
 from flowforge.control.desk import Control
 from flowforge.control.orders import socket_path
@@ -285,8 +286,7 @@ class Session:
         match terminal:
             case RunFinished(outputs):
                 if not self._options.as_json and outputs:
-                    sys.stdout.write(outputs_text(outputs))
-                    sys.stdout.flush()
+                    print_text(outputs_text(outputs))
             case RunFailed():
                 try:
                     await run.result()

@@ -10,6 +10,7 @@ from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
 from flowforge.cli.journals import journal_option, open_journal, run_argument
+from flowforge.cli.printing import print_text
 from flowforge.errors import WorkflowError
 from flowforge.journal.lease import state_of
 
@@ -56,7 +57,7 @@ def show(
         if as_json:
             print_json_line(run_json(run, state) if step is None else step_json(run, step))
         else:
-            click.echo(run_text(run, state) if step is None else step_text(run, step), nl=False)
+            print_text(run_text(run, state) if step is None else step_text(run, step))
     return ExitCode.DONE
 
 
