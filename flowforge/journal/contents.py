@@ -25,6 +25,8 @@ _PIECE = 32
 _REFERENCE = "~"
 _LIST = "~l"
 _PLAIN, _PACKED = b"0", b"1"
+_MARK = f'"{_REFERENCE}'
+_TEXT = re.compile(r'\{"~":"([0-9a-f]{32})"\}')
 _DIGEST = re.compile(r'"([0-9a-f]{32})"')
 
 
@@ -64,37 +66,33 @@ class Encoder:
 
 def decode(text: str, load: Callable[[bytes], bytes]) -> JsonValue:
     """The value of an encoded text. load: digest → body, KeyError where there is none."""
-    # A name that begins with the mark, as references and escaped names do, is spelled so and no
-    # other way; most values have none.
-    if f'"{_REFERENCE}' not in text:
+    # In a text of JSON a quote is escaped, so this is spelled by a reference alone. To put texts in
+    # beforehand takes a third of the time of looking at every object.
+    if _MARK in text:
+        text = _TEXT.sub(lambda found: json.dumps(_text_of(load(bytes.fromhex(found[1])))), text)
+    if _MARK not in text:
         plain: JsonValue = json.loads(text)
         return plain
 
     def restored(value: dict[str, JsonValue]) -> JsonValue:
         if len(value) == 1:
             (name, inner), *_ = value.items()
-            if name == _REFERENCE:
-                return _text_of(load(bytes.fromhex(cast("str", inner))))
             if name == _LIST:
                 digests = cast("Sequence[str]", inner)
                 pieces = (_text_of(load(bytes.fromhex(digest))) for digest in digests)
-                return [item for piece in pieces for item in _loads(piece, restored)]
+                return [item for piece in pieces for item in cast("Any", decode(piece, load))]
         if _REFERENCE not in "".join(value):
             return value
         return {_unescaped(name): inner for name, inner in value.items()}
 
-    whole: JsonValue = _loads(text, restored)
+    whole: JsonValue = json.loads(text, object_hook=restored)
     return whole
 
 
 def references_of(text: str) -> set[bytes]:
     """The digests that an encoded text refers to, but for those inside what it refers to."""
-    found = _DIGEST.findall(text) if f'"{_REFERENCE}' in text else ()
+    found = _DIGEST.findall(text) if _MARK in text else ()
     return set(map(bytes.fromhex, found))
-
-
-def _loads(text: str, restored: Callable[[dict[str, JsonValue]], JsonValue]) -> Any:
-    return json.loads(text, object_hook=restored)
 
 
 def pack_tokens(token_ids: Sequence[int]) -> bytes:

@@ -91,9 +91,10 @@ def _evaluate(node: Node, scope: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def _value_of_name(name: str, scope: Mapping[str, JsonValue]) -> JsonValue:
-    if name not in scope:
-        raise EvaluationError("WF404", f"{name!r} has no value here")
-    return scope[name]
+    try:
+        return scope[name]
+    except KeyError:
+        raise EvaluationError("WF404", f"{name!r} has no value here") from None
 
 
 def _field(subject: JsonValue, field: str) -> JsonValue:

@@ -66,15 +66,17 @@ def new_state(
     return RunState(program, graph, inputs, validate, seed, meter, offered or {})
 
 
-def advance(state: RunState, report: Report) -> Decision:
-    """Take one report into the state and decide what follows. Reports after the end change nothing.
+def advance(state: RunState, *reports: Report) -> Decision:
+    """Take a report into the state and decide what follows. Reports after the end change nothing.
 
-    Raises InternalError when the report contradicts the state.
+    Several are taken as if they had come at one time: nothing is begun between them. Raises
+    InternalError when a report contradicts the state.
     """
     if state.phase is Phase.ENDED:
         return Decision((), (), None)
     after = Consequences(state)
-    _take(after, report)
+    for report in reports:
+        _take(after, report)
     _settle(after)
     outcome = None
     if state.top is not None and state.top.is_closed:

@@ -35,7 +35,7 @@ from flowforge.runtime.core import advance
 from flowforge.runtime.recording import key_of, kind_of_work, report_of, request_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from flowforge.journal.records import WorkRow
     from flowforge.runtime.commands import Command, Outcome, Report
@@ -98,7 +98,7 @@ def replay(
     """
     replayed = Replayed(told)
     waiting: dict[str, deque[WorkRow]] = {}
-    _report(state, replayed, Begin(), begun_at)
+    _report(state, replayed, [Begin()], begun_at)
     for row in rows:
         if row.kind == "order":
             # One that came too late then must not be in time now.
@@ -115,7 +115,7 @@ def _take_order(state: RunState, replayed: Replayed, row: WorkRow) -> None:
     report = report_of(row)
     assert isinstance(report, CancelStep) and row.ended_at is not None
     if can_cancel(state, report.path):
-        _report(state, replayed, report, row.ended_at)
+        _report(state, replayed, [report], row.ended_at)
 
 
 def _take_waiting(state: RunState, replayed: Replayed, waiting: dict[str, deque[WorkRow]]) -> None:
@@ -142,6 +142,7 @@ def _is_awaited(replayed: Replayed, row: WorkRow) -> bool:
 def _take(state: RunState, replayed: Replayed, row: WorkRow, *, is_unchanged: bool = False) -> None:
     assert row.ended_at is not None
     report = report_of(row)
+    reports = [report]
     if row.kind == "timer":
         del replayed.timers[row.path]
     else:
@@ -151,13 +152,14 @@ def _take(state: RunState, replayed: Replayed, row: WorkRow, *, is_unchanged: bo
         if isinstance(report, Answered):
             assert isinstance(command, StartGeneration)
             if command.continues != command.path:
-                _report(state, replayed, Opened(row.path), row.ended_at)
-    _report(state, replayed, report, row.ended_at)
+                # What is begun by an opened conversation is nothing.
+                reports.insert(0, Opened(row.path))
+    _report(state, replayed, reports, row.ended_at)
     replayed.num_kept += 1
 
 
-def _report(state: RunState, replayed: Replayed, report: Report, at: float) -> None:
-    decision = advance(state, report)
+def _report(state: RunState, replayed: Replayed, reports: Sequence[Report], at: float) -> None:
+    decision = advance(state, *reports)
     replayed.fresh += [fact for fact in decision.facts if not replayed.told.take(fact)]
     for command in decision.commands:
         _note(replayed, command, at)

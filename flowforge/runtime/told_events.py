@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from flowforge.runtime.event_json import fact_from_json, kind_of
@@ -29,18 +28,22 @@ class ToldEvents:
         """keys: number, time, kind and path of each, in order."""
         self.next_seq: int = 0
         self.elapsed_s: float = 0.0
-        self._seqs: dict[tuple[str, str | None], deque[int]] = {}
+        self._seqs: dict[tuple[str, str | None], list[int]] = {}
         for seq, time_s, kind, path in keys:
             self.next_seq, self.elapsed_s = seq + 1, time_s
             if kind not in _UNDECIDED:
-                self._seqs.setdefault((kind, path), deque()).append(seq)
+                self._seqs.setdefault((kind, path), []).append(seq)
 
     def take(self, fact: Fact) -> bool:
         """Whether there is an event of this fact that no other fact has found."""
-        seqs = self._seqs.get((kind_of(fact), cast("str | None", getattr(fact, "path", None))))
-        if not seqs:
+        key = kind_of(fact), cast("str | None", getattr(fact, "path", None))
+        seqs = self._seqs.get(key)
+        if seqs is None:
             return False
-        seqs.popleft()
+        # Most things are told once.
+        seqs.pop(0)
+        if not seqs:
+            del self._seqs[key]
         return True
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 from flowforge.language.program import (
     Ask,
@@ -27,33 +27,20 @@ if TYPE_CHECKING:
     from flowforge.language.program import Verb
     from flowforge.runtime.verbs.rules import VerbRules
 
-_GEN, _CALL, _FOR_EACH, _LOOP, _IF = GenRules(), CallRules(), ForEachRules(), LoopRules(), IfRules()
-_SWITCH, _PARALLEL, _RUN = SwitchRules(), ParallelRules(), RunRules()
-_ASK, _SET = AskRules(), SetRules()
+_RULES: dict[type, VerbRules[Any]] = {
+    Gen: GenRules(),
+    Call: CallRules(),
+    ForEach: ForEachRules(),
+    Loop: LoopRules(),
+    If: IfRules(),
+    Switch: SwitchRules(),
+    Parallel: ParallelRules(),
+    Run: RunRules(),
+    Ask: AskRules(),
+    Set: SetRules(),
+}
 
 
 def rules_of(verb: Verb) -> VerbRules[Any]:
     """The rules of a verb."""
-    match verb:
-        case Gen():
-            return _GEN
-        case Call():
-            return _CALL
-        case ForEach():
-            return _FOR_EACH
-        case Loop():
-            return _LOOP
-        case If():
-            return _IF
-        case Switch():
-            return _SWITCH
-        case Parallel():
-            return _PARALLEL
-        case Run():
-            return _RUN
-        case Ask():
-            return _ASK
-        case Set():
-            return _SET
-        case _:
-            assert_never(verb)
+    return _RULES[type(verb)]

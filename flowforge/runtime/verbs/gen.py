@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flowforge.backends.protocol import GenerateRequest, GenerationDone, Sampling
@@ -156,7 +155,7 @@ def _follow(
 
 def _write_next(verb: Gen, context: StepContext, memory: GenMemory, source: Source) -> Reaction:
     """Ask for the next turn that the model writes, with all that is said before it."""
-    scope = Layered(memory.names, context.scope)
+    scope = Layered(memory.names, context.scope) if memory.names else context.scope
     turns = _turns(verb, context)
     said: list[Said] = []
     idx = memory.turn_idx + 1
@@ -362,14 +361,15 @@ def _said(turn: SaidTurn | Said, scope: Mapping[str, JsonValue]) -> Said:
 def _rendered(
     role: Literal["user", "assistant"], template: Template, scope: Mapping[str, JsonValue]
 ) -> Said:
-    parts = template.render_parts(scope)
-    ends = [*accumulate(len(text) for text, _ in parts)]
-    values = tuple(
-        (end - len(text), end)
-        for (text, is_value), end in zip(parts, ends, strict=True)
-        if is_value and text
-    )
-    return Said(role, "".join(text for text, _ in parts), values)
+    texts: list[str] = []
+    values: list[tuple[int, int]] = []
+    end = 0
+    for text, is_value in template.render_parts(scope):
+        start, end = end, end + len(text)
+        texts.append(text)
+        if is_value and text:
+            values.append((start, end))
+    return Said(role, "".join(texts), tuple(values))
 
 
 def _shown(text: str) -> str:
