@@ -52,9 +52,15 @@ class WordyBackend(ScriptBackend):
         self._desk.answer = self._answer  # type: ignore[method-assign]
         # Nobody asks this backend what it was asked, nor what a perfect cache would have saved.
         self._desk.prompts = deque(maxlen=0)  # type: ignore[assignment]
-        self._desk.account = lambda prompt, output, restored=0: Usage(len(prompt))  # type: ignore[method-assign]
+        self._desk.account = self._account  # type: ignore[method-assign]
 
-    def _answer(self, label: str, _: int) -> ScriptedAnswer:
+    def _account(
+        self, prompt_ids: tuple[int, ...], output_ids: tuple[int, ...], num_restored: int = 0
+    ) -> Usage:
+        return Usage(len(prompt_ids), generated_tokens=len(output_ids) - num_restored)
+
+    def _answer(self, label: str, num_results: int) -> ScriptedAnswer:
+        assert num_results == 0, "no step calls tools"
         self.asked_s = time.monotonic()
         return ScriptedAnswer(words(label, self._num_chars))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flowforge.runtime.commands import StartQuestion
     from flowforge.runtime.events import Accounting
 
-SHORT = {"sampling": SamplingSpec(max_tokens=6)}
+SHORT: dict[str, Any] = {"sampling": SamplingSpec(max_tokens=6)}
 WORKFLOW = program(
     gen("first", user="Say something about " + "a very long story of bicycles, " * 12, **SHORT),
     ask("gate", "first"),
