@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from flowforge.control.orders import socket_path
 from flowforge.errors import EngineError
 from flowforge.journal.journal import Journal
 from flowforge.view.attached import AttachedRun
@@ -156,3 +158,37 @@ def test_several_views_see_the_same_and_one_that_leaves_disturbs_nobody(watched:
     watched.until(lambda: watched.view.is_over)
 
     assert "done" == watched.view.picture.status
+
+
+def test_a_run_whose_socket_is_gone_is_watched_by_its_journal(watched: Watched) -> None:
+    watched.until(lambda: bool(watched.view.questions) and bool(watched.run.actions))
+    watched.run.close()
+    path = socket_path(watched.journal.path, watched.run.run_id)
+    path.unlink()
+    watched.view = RunView()
+    watched.run = AttachedRun(watched.journal, watched.run.run_id)
+    watched.until(lambda: bool(watched.view.questions))
+
+    assert "live" == watched.link
+    assert frozenset() == watched.run.actions
+    with pytest.raises(EngineError, match="cannot be reached"):
+        watched.run.order("pause")
+
+
+def test_a_run_that_tells_what_is_no_event_is_told_plainly(watched: Watched) -> None:
+    path = socket_path(watched.journal.path, watched.run.run_id)
+    watched.until(lambda: bool(watched.view.questions))
+    watched.run.close()
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        run = AttachedRun(watched.journal, watched.run.run_id)
+        run.poll(0.05)
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b'{"seq": 0, "time_s": 0, "event": "run_started", "version": 99}\n')
+            with pytest.raises(EngineError, match="is of a newer FlowForge, this one reads 1"):
+                while True:
+                    run.poll(0.05)
+        run.close()
