@@ -75,6 +75,7 @@ def prune(
     A run that is going on is never forgotten. With both options, those that both name.
     --older-than also forgets results of the step cache that were used last longer ago.
     """
+    from flowforge.control.detaching import forget_leftovers
     from flowforge.flows.durations import seconds_of
 
     if older_than is None and keep is None:
@@ -86,6 +87,8 @@ def prune(
             click.echo(run.run_id)
         if chosen and not dry_run:
             journal.remove([run.run_id for run in chosen])
+            for run in chosen:
+                forget_leftovers(journal.path, run.run_id)
         num_results = 0
         if older_than is not None and not dry_run:
             num_results = journal.forget_results(time.time() - age_s)

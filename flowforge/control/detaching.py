@@ -9,11 +9,13 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from flowforge.control.orders import socket_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 _NAMED = re.compile(r"^run (\S+)$", re.MULTILINE)
 _LOOK_S = 0.05
@@ -33,6 +35,14 @@ class NotBegun:
 
     code: int
     said: str
+
+
+def forget_leftovers(journal: Path, run_id: str) -> None:
+    """Take away what processes of a run that nobody has any more left beside the journal."""
+    folder = journal.with_name(f"{journal.name}.locks")
+    for file in (*folder.glob(f"{run_id}-*.log"), folder / f"{run_id}.lock"):
+        file.unlink(missing_ok=True)
+    socket_path(journal, run_id).unlink(missing_ok=True)
 
 
 def begin_detached(journal: Path, arguments: Sequence[str]) -> Detached | NotBegun:
@@ -57,7 +67,11 @@ def begin_detached(journal: Path, arguments: Sequence[str]) -> Detached | NotBeg
             log.seek(0)
             text = log.read()
             if (found := _NAMED.search(text)) is not None:
-                return Detached(found[1], name)
+                # Named by its run, so that whoever forgets the run finds it.
+                kept = folder / f"{found[1]}{Path(name).name.removeprefix('run')}"
+                os.rename(name, kept)
+                return Detached(found[1], str(kept))
             if has_ended:
+                os.unlink(name)
                 return NotBegun(process.returncode, text)
             time.sleep(_LOOK_S)

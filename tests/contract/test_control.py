@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -213,6 +214,19 @@ def test_what_a_killed_run_left_is_taken_away(folder: Path) -> None:
     resumed = flowforge(folder, "resume", name, "--answers", "answers.json", "-q")
     assert (0, "yes\n") == (resumed.returncode, resumed.stdout), resumed.stderr
     assert not path.exists()
+
+
+def test_forgetting_a_run_takes_its_log_and_socket_away(folder: Path) -> None:
+    name = begin(folder)
+    (listed,) = flowforge(folder, "ps", "--json").stdout.splitlines()
+    os.kill(json.loads(listed)["pid"], signal.SIGKILL)
+    until(lambda: "interrupted" in flowforge(folder, "runs").stdout)
+    left = {path.suffix for path in (folder / "runs.db.locks").iterdir()}
+
+    assert 0 == flowforge(folder, "runs", "prune", "--keep", "0").returncode
+
+    assert {".log", ".sock", ".lock"} == left
+    assert [] == list((folder / "runs.db.locks").iterdir()), name
 
 
 def test_a_run_that_fails_to_begin_says_so(folder: Path) -> None:
