@@ -103,6 +103,12 @@ def status(path: Path) -> str:
         return journal.run("r").status
 
 
+def num_open_calls(path: Path) -> int:
+    """Calls whose start was committed and whose end was not: each may have been made."""
+    with Journal(path) as journal:
+        return sum(work.kind == "call" for work in journal.open_works("r"))
+
+
 def lines_of(ledger: Path) -> list[str]:
     """What tools did since the last time that this was asked."""
     lines = ledger.read_text().splitlines() if ledger.exists() else []
@@ -130,6 +136,7 @@ async def test_a_run_cut_at_any_commit_comes_to_the_same_result_and_journal(
     while not await cut(
         tmp_path / f"{last}.db", workflow, last, inputs=inputs, is_written=last % 2 == 0
     ):
+        num_under_way = num_open_calls(tmp_path / f"{last}.db")
         outputs, _ = await resumed(tmp_path / f"{last}.db", workflow)
 
         assert expected == outputs, f"commit {last}"
@@ -138,7 +145,7 @@ async def test_a_run_cut_at_any_commit_comes_to_the_same_result_and_journal(
         # A call that was under way is made again; none that was committed is.
         done = lines_of(ledger)
         assert set(lines) == set(done)
-        assert len(done) <= len(lines) + 2, f"commit {last}: {done}"
+        assert len(done) <= len(lines) + num_under_way, f"commit {last}: {done}"
         last += 1
     assert last > 8
 
