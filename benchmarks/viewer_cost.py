@@ -6,7 +6,8 @@ Runs a workflow of parallel branches with `flowforge run` on the default model, 
 viewer and with `flowforge.tui` attached to it on a pseudo-terminal, each in a process of its own. A
 run waits for an answer until its viewer shows it, so that loading and starting are not measured:
 what counts is the time from the answer to the last branch's end. The tokens are the same in every
-run. Prints every rate, the medians, their ratio, and what the viewer used of a core.
+run. Prints every rate, the medians, their ratio, and what run and viewer used of a core: the ratio
+of rates is as noisy as the machine, what the run itself has to do for its viewer is not.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import IO, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from terminals import Terminal
+from terminals import Terminal, cpu_seconds
 
 from flowforge.control.orders import send_order
 
@@ -52,10 +53,14 @@ outputs: {{ done: "${{ topic }}" }}
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run. viewer_share: of a core, while the branches wrote; 0 without a viewer."""
+    """One run. run_cpu_s: seconds of a core that it used itself while the branches wrote.
+
+    viewer_share: of a core, at that time; 0 without a viewer.
+    """
 
     num_tokens: int
     seconds: float
+    run_cpu_s: float
     viewer_share: float
 
     @property
@@ -87,14 +92,17 @@ def main() -> None:
                 (with_one if has_viewer else without).append(one)
                 print(
                     f"{'with   ' if has_viewer else 'without'} {one.num_tokens} tokens in "
-                    f"{one.seconds:.2f} s, {one.rate:.1f} tok/s, viewer {one.viewer_share:.0%}",
+                    f"{one.seconds:.2f} s, {one.rate:.1f} tok/s, run {one.run_cpu_s:.2f} s of a "
+                    f"core, viewer {one.viewer_share:.0%}",
                     flush=True,
                 )
     rates = [median(one.rate for one in runs) for runs in (without, with_one)]
+    costs = [median(one.run_cpu_s for one in runs) for runs in (without, with_one)]
     share = median(one.viewer_share for one in with_one)
     print(
         f"medians: {rates[0]:.1f} tok/s without, {rates[1]:.1f} with, ratio "
-        f"{rates[1] / rates[0]:.3f}; the viewer used {share:.0%} of a core"
+        f"{rates[1] / rates[0]:.3f}; the run used {costs[0]:.2f} and {costs[1]:.2f} s of a core, "
+        f"ratio {costs[1] / costs[0]:.3f}; the viewer used {share:.0%} of a core"
     )
 
 
@@ -112,15 +120,17 @@ def _measure(workflow: Path, journal: Path, size: tuple[int, int] | None) -> Mea
         _record_of(run.stdout, "step_asked")
         viewer = None if size is None else _Viewer(run_id, journal, size)
         asked_cpu_s = 0.0 if viewer is None else viewer.cpu_s()
+        run_cpu_s = cpu_seconds(run.pid)
         began_s = time.monotonic()
         send_order(journal, run_id, order="answer", path="gate", text="begin")
         last = _record_of(run.stdout, "run_finished")
         seconds = time.monotonic() - began_s
+        run_cpu_s = cpu_seconds(run.pid) - run_cpu_s
         used_s = 0.0 if viewer is None else viewer.cpu_s() - asked_cpu_s
         if viewer is not None:
             viewer.close()
         run.communicate()
-    return Measured(last["accounting"]["generated_tokens"], seconds, used_s / seconds)
+    return Measured(last["accounting"]["generated_tokens"], seconds, run_cpu_s, used_s / seconds)
 
 
 def _record_of(lines: IO[str], event: str) -> dict[str, Any]:

@@ -23,6 +23,12 @@ LEFT = (b"\x1b[?1049l", b"\x1b[?1000l", b"\x1b[?25h")
 _MAX_KEPT = 400_000
 
 
+def cpu_seconds(pid: int) -> float:
+    """Seconds of a core that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Terminal:
     """One command, begun at once. drawn: what it has written, as much of its end as is kept."""
 
@@ -86,9 +92,8 @@ class Terminal:
         return drawn, os.waitstatus_to_exitcode(status)
 
     def cpu_s(self) -> float:
-        """Seconds of a core that the command has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """See `cpu_seconds`."""
+        return cpu_seconds(self.pid)
 
     def close(self) -> None:
         """End it in any case; idempotent."""
