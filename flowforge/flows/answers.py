@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pydantic_core import core_schema
 
     from flowforge.backends.protocol import GenerationDone
+    from flowforge.grammars.json_parts import JsonPart
     from flowforge.language.program import JsonValue
 
 T = TypeVar("T")
@@ -29,6 +31,8 @@ class AnswerType(Generic[T]):
 
     adapter: TypeAdapter[T]
     schema: Mapping[str, JsonValue]
+    item: TypeAdapter[Any] | None = None
+    """Of an item, if it is a `list[…]`."""
 
     def value_of(self, path: str, done: GenerationDone) -> T:
         """The typed value of an answer.
@@ -43,12 +47,25 @@ class AnswerType(Generic[T]):
         try:
             return self.adapter.validate_json(done.text)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
+            raise _refused_by_type(f"the answer of step {path!r}", error) from error
+
+    def item_reader(self, path: str) -> Callable[[JsonPart], Any]:
+        """Reads one item of a list. Raises WorkflowError WF608 for another type."""
+        item = self.item
+        if item is None:
             raise WorkflowError(
-                "WF603",
-                f"the answer of step {path!r} is not valid: {first['msg']}",
-                help="say in the prompt what the type's validators want, or ask again",
-            ) from error
+                "WF608",
+                f"step {path!r} gives no list[…], which alone has elements",
+                help="go through the parts: stream.parts()",
+            )
+
+        def read(part: JsonPart) -> Any:
+            try:
+                return item.validate_json(json.dumps(part.value))
+            except ValidationError as error:
+                raise _refused_by_type(f"item {part.key} of step {path!r}", error) from error
+
+        return read
 
 
 def answer_type(kind: type[T] | TypeAdapter[T], items: int | None = None) -> AnswerType[T]:
@@ -69,7 +86,8 @@ def answer_type(kind: type[T] | TypeAdapter[T], items: int | None = None) -> Ans
                 help="use list[…], or leave items out",
             )
         schema |= {"minItems": items, "maxItems": items}
-    return AnswerType(adapter, schema)
+    is_list = get_origin(kind) is list and len(get_args(kind)) == 1
+    return AnswerType(adapter, schema, TypeAdapter(get_args(kind)[0]) if is_list else None)
 
 
 def choice_of(path: str, done: GenerationDone, options: Sequence[TextT]) -> TextT:
@@ -149,3 +167,11 @@ def _unusable(kind: object, error: PydanticUserError) -> WorkflowError:
 
 def _shown(kind: object) -> str:
     return kind.__name__ if isinstance(kind, type) and issubclass(kind, BaseModel) else repr(kind)
+
+
+def _refused_by_type(what: str, error: ValidationError) -> WorkflowError:
+    return WorkflowError(
+        "WF603",
+        f"{what} is not valid: {error.errors(include_url=False)[0]['msg']}",
+        help="say in the prompt what the type's validators want, or ask again",
+    )

@@ -21,7 +21,7 @@ from flowforge.runtime.commands import (
     StartQuestion,
     Stopped,
 )
-from flowforge.runtime.events import RunResumed, StepText
+from flowforge.runtime.events import RunResumed, StepPart, StepText
 from flowforge.runtime.failures import as_flowforge_error
 from flowforge.runtime.recording import (
     join_path,
@@ -90,7 +90,7 @@ class FlowMemo:
 
     def tap(self, event: Event) -> None:
         """An event was told; texts are not kept, nor what is told after the end was entered."""
-        if not self.is_over and not isinstance(event.fact, StepText):
+        if not self.is_over and not isinstance(event.fact, StepText | StepPart):
             self._entries.append(self._journal.recorder.told(event))
 
     async def end(self, outcome: Outcome | None) -> None:

@@ -31,6 +31,7 @@ from flowforge.runtime.page_samples import PageSampler
 from flowforge.runtime.people import text_answer
 from flowforge.runtime.seeds import derived_seed
 from flowforge.runtime.state import Failure
+from flowforge.runtime.step_parts import parts_of
 from flowforge.secrets.secret_box import SecretBox
 from flowforge.tools.function_tool import FunctionTool
 
@@ -259,6 +260,8 @@ class FlowSession:
                 conversation.add_written(kept, request.prefill, request.offer)
                 delta = TextDelta(kept.text, kept.usage.generated_tokens)
                 self.stream.emit(StepText(request.label, delta.text, delta.num_tokens))
+                for part in parts_of(request).told_by(delta):
+                    self.stream.emit(part)
                 yield delta
                 yield kept
                 return
@@ -266,6 +269,7 @@ class FlowSession:
             written = await memo.begin_answer(request, conversation.asked(request))
             request = replace(request, written=written)
         items = conversation.generate(request)
+        parts = parts_of(request)
         is_done = False
         try:
             async for item in items:
@@ -273,6 +277,8 @@ class FlowSession:
                     self.stream.emit(
                         StepText(request.label, item.text, item.num_tokens, item.is_thought)
                     )
+                    for part in parts.told_by(item):
+                        self.stream.emit(part)
                     if memo is not None:
                         await memo.wrote(request.label, item.token_ids)
                 else:

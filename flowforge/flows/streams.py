@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from pydantic_core import from_json
 
 from flowforge.errors import WorkflowError
+from flowforge.grammars.json_parts import JsonPart, JsonParts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from flowforge.flows.answers import AnswerType
     from flowforge.flows.cursor import Turn
     from flowforge.language.program import JsonValue
 
 T = TypeVar("T")
+E = TypeVar("E")
+ItemT = TypeVar("ItemT")
 
 _CLOSERS = frozenset(",]}")
 
@@ -69,13 +73,32 @@ class ValueStream(Generic[T]):
             if not _CLOSERS.isdisjoint(piece) and self._is_news(closed_part(self._text)):
                 return self._last
         if not self._results:
-            done = self._turn.done
-            result = self._answer.value_of(self._turn.path, done)
-            self._turn.value = result
-            self._results.append(result)
-            if self._is_news(cast("JsonValue", from_json(done.text))):
+            self._take_result()
+            if self._is_news(cast("JsonValue", from_json(self._turn.done.text))):
                 return self._last
         raise StopAsyncIteration
+
+    def parts(self) -> PartStream[JsonPart]:
+        """Each field of an object, or item of a list, as it closes, in place of the value so far.
+
+        Together they are the value: what comes later belongs to other keys.
+        """
+        return PartStream(self._texts, self._take_result, lambda part: part)
+
+    def elements(self: ValueStream[list[ItemT]]) -> PartStream[ItemT]:
+        """Each item of a `list[…]` as it closes, of its type.
+
+        Raises WorkflowError WF603 for one that the type's own validators refuse, WF608 for a value
+        that is no `list[…]`.
+        """
+        path, answer = self._turn.path, self._answer
+        return PartStream(self._texts, self._take_result, answer.item_reader(path))
+
+    def _take_result(self) -> None:
+        if not self._results:
+            result = self._answer.value_of(self._turn.path, self._turn.done)
+            self._turn.value = result
+            self._results.append(result)
 
     def _is_news(self, value: JsonValue) -> bool:
         is_news = value is not None and value != self._last
@@ -89,6 +112,36 @@ class ValueStream(Generic[T]):
         if not self._results:
             raise _not_whole(self._turn)
         return self._results[0]
+
+
+class PartStream(Generic[E]):
+    """The parts of a value while it is written; behind the last of them the value is whole."""
+
+    def __init__(
+        self,
+        texts: AsyncGenerator[str],
+        finish: Callable[[], None],
+        read: Callable[[JsonPart], E],
+    ) -> None:
+        self._texts = texts
+        self._finish = finish
+        self._read = read
+        self._parts = JsonParts()
+        self._waiting: deque[JsonPart] = deque()
+
+    def __aiter__(self) -> AsyncIterator[E]:
+        """Itself: a turn is gone through once."""
+        return self
+
+    async def __anext__(self) -> E:
+        """The next part."""
+        while not self._waiting:
+            text = await anext(self._texts, None)
+            if text is None:
+                self._finish()
+                raise StopAsyncIteration
+            self._waiting += self._parts.push(text)
+        return self._read(self._waiting.popleft())
 
 
 def closed_part(text: str) -> JsonValue:

@@ -75,6 +75,19 @@ class StepText:
 
 
 @dataclass(frozen=True, slots=True)
+class StepPart:
+    """A part of the JSON that a `gen` step writes is final, the rest still to come.
+
+    key: the index of an element of its array, or the key of a value of its object. The whole may
+    still break its schema or be cut. Kept no longer than texts are.
+    """
+
+    path: str
+    key: int | str
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
 class StepAsked:
     """A step waits for a person. choices: empty where any text will do."""
 
@@ -236,6 +249,7 @@ Fact: TypeAlias = (
     | StepStarted
     | StepSkipped
     | StepText
+    | StepPart
     | StepAsked
     | ToolCalled
     | ToolReturned

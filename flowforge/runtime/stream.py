@@ -23,6 +23,7 @@ from flowforge.runtime.events import (
     RunFailed,
     RunFinished,
     StepAsked,
+    StepPart,
     StepText,
 )
 from flowforge.runtime.joined_text import JoinedText
@@ -65,6 +66,9 @@ class _Backlog:
         fact = event.fact
         if not isinstance(fact, StepText):
             self.entries.append(event)
+            if isinstance(fact, StepPart):
+                # It may come behind any text of its step, of which it is a part.
+                return
             # Text that follows a step's start or end must not move in front of it.
             text = self.texts.pop(getattr(fact, "path", ""), None)
             if text is not None:

@@ -32,6 +32,7 @@ from flowforge.runtime.exact_choice import choose_exactly
 from flowforge.runtime.failures import as_flowforge_error
 from flowforge.runtime.people import text_answer
 from flowforge.runtime.state import Failure
+from flowforge.runtime.step_parts import parts_of
 from flowforge.runtime.uncertainty import may_run_again
 
 if TYPE_CHECKING:
@@ -179,6 +180,8 @@ class Works:
             await self.release(path)
         if done.text:
             self._stream.emit(StepText(path, done.text, 0))
+            for part in parts_of(command.request).told_by(TextDelta(done.text, 0)):
+                self._stream.emit(part)
         return Answered(path, await _with_value(command.request, done), is_cached=True)
 
     # -- calls ------------------------------------------------------------------------------------
@@ -207,6 +210,7 @@ class Works:
         if self._journal is not None and not request.with_logprob:
             request = replace(request, written=self._journal.written(command))
         items = conversation.generate(request)
+        parts = parts_of(request)
         done: GenerationDone | None = None
         try:
             async for item in items:
@@ -214,6 +218,8 @@ class Works:
                     self._stream.emit(
                         StepText(command.path, item.text, item.num_tokens, item.is_thought)
                     )
+                    for fact in parts.told_by(item):
+                        self._stream.emit(fact)
                     if self._journal is not None:
                         await self._journal.wrote(command.path, item.token_ids)
                 else:

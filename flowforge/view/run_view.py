@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from flowforge.runtime.events import (
     PagesSampled,
     StepFinished,
+    StepPart,
     StepStarted,
     StepText,
     ToolCalled,
@@ -95,6 +96,8 @@ class RunView:
             return
         if isinstance(fact, PagesSampled):
             self.page_map = fact.page_map
+            return
+        if isinstance(fact, StepPart):
             return
         self._changed_steps += 1
         self.picture.take(event)

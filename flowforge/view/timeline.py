@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from flowforge.runtime.events import Event, StepText
+from flowforge.runtime.events import Event, StepPart, StepText
 from flowforge.runtime.joined_text import JoinedText
 from flowforge.view.run_view import RunView
 
@@ -37,6 +37,9 @@ class Timeline:
     def take(self, event: Event) -> None:
         """One more event; a text may join one that came a moment before."""
         fact = event.fact
+        if isinstance(fact, StepPart):
+            # Its text says it.
+            return
         if not isinstance(fact, StepText):
             # Texts do not move over what is not a text.
             self._texts.clear()
