@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from flowforge.engine.attention.compiled import CompiledAttention, can_compute
 from flowforge.engine.attention.paged import PagedAttention
 from flowforge.engine.attention.reads import Segment, Span, split_policy
 from flowforge.engine.model_interface import ChunkLogits
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from flowforge.engine.kv.pool import PageId
     from flowforge.engine.kv.store import KvStore
     from flowforge.engine.models.decoder import Decoder
+    from flowforge.engine.native.attention_library import AttentionLibrary
     from flowforge.engine.sampling import TokenLogprobs
     from flowforge.engine.scheduler import Chunk, StepPlan
 
@@ -36,7 +38,7 @@ class ModelRunner:
     """Owns the step's tensors; the decoder and the KV store are borrowed.
 
     audit: checks every row that is read, for debugging; is_free: of the cache that it watches.
-    shared_attention: as in `EngineConfig`.
+    shared_attention: as in `EngineConfig`. kernel: attention by it, where it can compute the rows.
     """
 
     def __init__(
@@ -46,13 +48,16 @@ class ModelRunner:
         audit: KvAudit | None = None,
         is_free: Callable[[PageId], bool] = lambda _: False,
         shared_attention: SharedAttention = "auto",
+        kernel: AttentionLibrary | None = None,
     ) -> None:
         self._decoder = decoder
         self._store = store
         self._audit = audit
         self._is_free = is_free
         self._device = store.rows.device
+        self._shared_attention: SharedAttention = shared_attention
         self._policy = split_policy(shared_attention, store.row_bytes)
+        self._kernel = kernel if can_compute(store.rows) else None
         self._num_rows_read = 0
 
     @property
@@ -82,13 +87,7 @@ class ModelRunner:
             slots += _slots(spans[-1], chunk)
             if self._audit is not None:
                 _check_rows(self._audit, spans[-1], chunk)
-        attention = PagedAttention(
-            self._store.rows,
-            self._tensor(slots),
-            tuple(spans),
-            _segments(plan, self._store.page_size),
-            self._policy,
-        )
+        attention = self._attention(plan, self._tensor(slots), tuple(spans))
         self._num_rows_read += attention.num_rows_read
         hidden = self._decoder.forward(self._tensor(token_ids), self._tensor(positions), attention)
         last = self._last_logits(plan, spans, hidden)
@@ -96,6 +95,17 @@ class ModelRunner:
             ChunkLogits(next(last) if chunk.is_last else None, self._score(chunk, span, hidden))
             for chunk, span in zip(plan.chunks, spans, strict=True)
         ]
+
+    def _attention(
+        self, plan: StepPlan, slots: torch.Tensor, spans: tuple[Span, ...]
+    ) -> PagedAttention | CompiledAttention:
+        rows = self._store.rows
+        segments = _segments(plan, self._store.page_size)
+        if self._kernel is None:
+            return PagedAttention(rows, slots, spans, segments, self._policy)
+        # The kernel merges nothing, so sharing always pays.
+        shared = () if self._shared_attention == "off" else segments
+        return CompiledAttention(self._kernel, rows, slots, spans, shared)
 
     def _last_logits(
         self, plan: StepPlan, spans: list[Span], hidden: torch.Tensor

@@ -7,24 +7,16 @@ computes, there is no library, and torch's operators do the work.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import logging
-import os
-import platform
-import shlex
-import shutil
-import subprocess
-import tempfile
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from flowforge.engine.model_store.store import store_root
+from flowforge.engine.native.compilation import is_openmp_shared, load_library, void_function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
 _logger = logging.getLogger(__name__)
 
@@ -35,11 +27,6 @@ WEIGHT_KINDS: tuple[WeightKind, ...] = ("float32", "bfloat16", "q4_0", "q4_1", "
 GROUP_SIZE = 32
 MOST_COLUMNS_IN = 32_768
 
-_SOURCE = Path(__file__).with_name("linear.c")
-# Sums must not depend on what a compiler finds quicker: no contraction, no reordering.
-_FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fopenmp", "-fPIC", "-shared")
-_TIMEOUT_S = 60
-
 
 class LinearLibrary:
     """The compiled kernels; safe to use from several threads at once."""
@@ -47,16 +34,9 @@ class LinearLibrary:
     def __init__(self, path: Path) -> None:
         """Raises OSError for a file that cannot be loaded here."""
         self.path = path
-        function: Callable[..., None] = ctypes.CDLL(str(path)).flowforge_linear
-        function.argtypes = [  # type: ignore[attr-defined]  # of a function of ctypes
-            ctypes.c_int,
-            *(ctypes.c_void_p,) * 3,
-            *(ctypes.c_int64,) * 3,
-            ctypes.c_int,
-        ]
-        function.restype = None  # type: ignore[attr-defined]  # of a function of ctypes
-        self._linear = function
-        self._is_threaded = _is_openmp_shared()
+        types = (ctypes.c_int, *(ctypes.c_void_p,) * 3, *(ctypes.c_int64,) * 3, ctypes.c_int)
+        self._linear = void_function(path, "flowforge_linear", types)
+        self._is_threaded = is_openmp_shared()
 
     def linear(
         self, kind: WeightKind, weight: torch.Tensor, x: torch.Tensor, num_rows_out: int
@@ -88,64 +68,11 @@ def find_library() -> LinearLibrary | None:
 
     Why not is logged once. The compiler is $CC, else cc.
     """
-    try:
-        path = _compiled()
-        library = None if path is None else LinearLibrary(path)
-    except (OSError, subprocess.SubprocessError) as error:
-        _logger.info("no compiled kernels: %s", error)
-        return None
+    library = load_library("linear", LinearLibrary)
     if library is not None and not _computes_right(library):
         _logger.warning("the compiled kernels %s compute wrong results: not used", library.path)
         return None
     return library
-
-
-def _compiled() -> Path | None:
-    source = _SOURCE.read_bytes()
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    if not compiler or shutil.which(compiler[0]) is None:
-        _logger.info("no compiled kernels: there is no C compiler %r", " ".join(compiler))
-        return None
-    # Code for one processor may not run on another that shares the folder.
-    parts = (source, " ".join((*compiler, *_FLAGS)).encode(), _processor().encode())
-    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-    path = store_root() / "native" / f"linear-{key}.so"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".compile-", dir=path.parent) as folder:
-            made = Path(folder) / "linear.so"
-            _compile([*compiler, *_FLAGS, str(_SOURCE), "-o", str(made)])
-            made.replace(path)
-    return path
-
-
-def _compile(command: list[str]) -> None:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=False
-    )
-    if done.returncode != 0:
-        reason = done.stderr.decode(errors="replace").strip()
-        raise OSError(f"{' '.join(command)} failed: {reason}")
-
-
-def _processor() -> str:
-    """What distinguishes this machine's instructions; its name where nothing tells more."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    wanted = ("model name", "flags", "Features", "CPU part")
-    return platform.machine() + "".join(sorted({line for line in lines if line.startswith(wanted)}))
-
-
-def _is_openmp_shared() -> bool:
-    """Whether kernels and torch share an OpenMP: two would fight over cores."""
-    try:
-        maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return False
-    files = {line.rpartition(" ")[2] for line in maps if "omp" in line.rpartition("/")[2]}
-    return len(files) == 1 and "libgomp" in files.pop()
 
 
 def _computes_right(library: LinearLibrary) -> bool:

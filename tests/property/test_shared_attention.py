@@ -7,13 +7,16 @@ text alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flowforge.engine.attention.compiled import CompiledAttention, find_attention_library
 from flowforge.engine.attention.interface import LayerAttention
 from flowforge.engine.attention.paged import PagedAttention
 from flowforge.engine.attention.reads import (
@@ -30,13 +33,21 @@ from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.kv.sharing import shared_runs
 
 if TYPE_CHECKING:
+    from flowforge.engine.attention.interface import AttentionStep
     from flowforge.engine.attention.reads import Ranges
 
-PAGE = 4
+Attention: TypeAlias = Callable[
+    [torch.Tensor, torch.Tensor, tuple[Span, ...], tuple[Segment, ...], SplitPolicy],
+    "AttentionStep",
+]
+
+PAGE = 8
 NUM_PAGES = 120
 HEAD_DIM = 8
 # float32 sums in another order, over rows of some hundreds.
 TOLERANCE = 2e-5
+# The fixture is a function without a state.
+STATELESS = [HealthCheck.function_scoped_fixture]
 
 
 @dataclass(frozen=True)
@@ -124,9 +135,30 @@ def step_of(case: Case) -> tuple[tuple[Span, ...], tuple[Segment, ...]]:
     return tuple(spans), tuple(segments)
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.fixture(params=["torch", "compiled"])
+def attention(request: pytest.FixtureRequest) -> Attention:
+    """PagedAttention, or the kernel behind the same door."""
+    if request.param == "torch":
+        return PagedAttention
+    library = find_attention_library()
+    if library is None:
+        pytest.skip("there is no C compiler here")
+
+    def compiled(
+        rows: torch.Tensor,
+        slots: torch.Tensor,
+        spans: tuple[Span, ...],
+        segments: tuple[Segment, ...],
+        _: SplitPolicy,
+    ) -> CompiledAttention:
+        return CompiledAttention(library, rows, slots, spans, segments)
+
+    return compiled
+
+
+@settings(max_examples=70, deadline=None, suppress_health_check=STATELESS)
 @given(case=cases())
-def test_segments_give_what_each_text_gives_alone(case: Case) -> None:
+def test_segments_give_what_each_text_gives_alone(attention: Attention, case: Case) -> None:
     generator = torch.Generator().manual_seed(case.seed)
     spans, segments = step_of(case)
     num_heads = case.num_kv_heads * case.group
@@ -138,7 +170,7 @@ def test_segments_give_what_each_text_gives_alone(case: Case) -> None:
         fresh = torch.randn((*shape[:3], len(old), HEAD_DIM), generator=generator)
         rows[:, :, :, old] = torch.where(rows[:, :, :, old].isnan(), fresh, rows[:, :, :, old])
     new_slots = [slot for text in case.texts for slot in slots_of(text)[text.start :]]
-    step = PagedAttention(rows, torch.tensor(new_slots), spans, segments, case.policy)
+    step = attention(rows, torch.tensor(new_slots), spans, segments, case.policy)
 
     for layer_idx, layer in enumerate(case.layers):
         q = 2 * torch.randn(len(new_slots), num_heads, HEAD_DIM, generator=generator)
@@ -152,7 +184,7 @@ def test_segments_give_what_each_text_gives_alone(case: Case) -> None:
             assert (found[queries] - expected).abs().max().item() < TOLERANCE
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(case=cases())
 def test_every_row_is_read_as_often_as_the_plan_must(case: Case) -> None:
     spans, segments = step_of(case)
@@ -166,10 +198,10 @@ def test_every_row_is_read_as_often_as_the_plan_must(case: Case) -> None:
     assert alone - again <= some <= alone
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None, suppress_health_check=STATELESS)
 @given(case=cases())
 def test_without_splits_results_do_not_depend_on_the_others_or_on_where_pages_lie(
-    case: Case,
+    attention: Attention, case: Case
 ) -> None:
     generator = torch.Generator().manual_seed(case.seed)
     spans, segments = step_of(case)
@@ -181,13 +213,13 @@ def test_without_splits_results_do_not_depend_on_the_others_or_on_where_pages_li
     k, v = torch.randn(2, num_tokens, case.num_kv_heads, HEAD_DIM, generator=generator)
     slots = torch.tensor([at for text in case.texts for at in slots_of(text)[text.start :]])
     layer = case.layers[0]
-    together = PagedAttention(rows, slots, spans, segments).attend(0, q, k, v, layer)
+    together = attention(rows, slots, spans, segments, NEVER_SPLIT).attend(0, q, k, v, layer)
 
     for text, span in zip(case.texts, spans, strict=True):
         queries = slice(span.query_start, span.query_start + span.query_len)
         lone_rows = rows[:, :, :, slots_of(text)].contiguous()
         lone = Span(0, span.query_len, ((0, text.stop),))
         lone_slots = torch.arange(text.start, text.stop)
-        step = PagedAttention(lone_rows, lone_slots, (lone,))
+        step = attention(lone_rows, lone_slots, (lone,), (), NEVER_SPLIT)
         found = step.attend(0, q[queries], k[queries], v[queries], layer)
         assert torch.equal(together[queries], found)

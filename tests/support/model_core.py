@@ -16,6 +16,7 @@ from flowforge.engine.scheduler import SchedulerLimits
 if TYPE_CHECKING:
     from flowforge.engine.config import SharedAttention
     from flowforge.engine.models.decoder import Decoder
+    from flowforge.engine.native.attention_library import AttentionLibrary
 
 
 def model_core(
@@ -26,6 +27,7 @@ def model_core(
     max_step_tokens: int = 64,
     max_running: int = 8,
     shared_attention: SharedAttention = "on",
+    kernel: AttentionLibrary | None = None,
 ) -> tuple[EngineCore, KvCache]:
     """In debug mode: free pages hold NaN, and every read is checked. Nothing ends a text."""
     config = decoder.config
@@ -41,7 +43,7 @@ def model_core(
     audit = KvAudit(num_pages, page_size, store.poison)
     kv = KvCache(num_pages, page_size, audit.note_freed)
     core = EngineCore(
-        ModelRunner(decoder, store, audit, kv.is_free, shared_attention),
+        ModelRunner(decoder, store, audit, kv.is_free, shared_attention, kernel),
         kv,
         SchedulerLimits(max_step_tokens, max_running),
         ModelLimits(config.vocab_size, config.max_context_len, frozenset()),

@@ -1,0 +1,225 @@
+"""Decode steps of branches over a shared prefix, with and without shared reads, in one run.
+
+    python benchmarks/shared_prefix.py [--branches 32] [--prefix 2048] [--suffix 128] [--steps 7]
+        [--sweep]
+
+Two engine cores on the same weights, `shared_attention` on and off, hold the same branches and
+step in turn; figures are medians. --sweep looks for the crossover: branches and prefixes from small
+to large. Runs that were made: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from flowforge.engine.attention.compiled import CompiledAttention, find_attention_library
+from flowforge.engine.attention.paged import PagedAttention
+from flowforge.engine.core import EngineCore
+from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.kv.prefix_tree import Namespace
+from flowforge.engine.kv.store import KvStore
+from flowforge.engine.model_interface import ModelLimits
+from flowforge.engine.model_store import resolve_model
+from flowforge.engine.models.weights import load_decoder
+from flowforge.engine.runner import ModelRunner
+from flowforge.engine.sampling import SamplingParams
+from flowforge.engine.scheduler import SchedulerLimits
+from flowforge.engine.sequence import GenerationRequest, SequenceId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowforge.engine.config import SharedAttention
+    from flowforge.engine.models.decoder import Decoder
+    from flowforge.engine.native.attention_library import AttentionLibrary
+    from flowforge.engine.sequence import Update
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PAGE_SIZE = 16
+NAMESPACE = Namespace()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A step: so many branches, each with a suffix of its own behind a common prefix."""
+
+    branches: int
+    prefix: int
+    suffix: int
+
+
+@dataclass(frozen=True)
+class Side:
+    """A way to attend; without a kernel by torch."""
+
+    shared: SharedAttention
+    kernel: AttentionLibrary | None
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Medians, milliseconds: whole steps, and the part of them in attention."""
+
+    step_ms: float
+    attention_ms: float
+    rows: int
+
+
+class Sink:
+    """Takes updates and forgets them."""
+
+    def put(self, update: Update) -> None:
+        """Nobody reads them."""
+
+
+class AttentionClock:
+    """Adds up the time in attention."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        for step in (PagedAttention, CompiledAttention):
+            setattr(step, "attend", self._timed(step.attend))  # noqa: B010 - a clock around it
+
+    def _timed(self, function: Callable[P, T]) -> Callable[P, T]:
+        def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+            started_at = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds += time.perf_counter() - started_at
+
+        return timed
+
+
+class Branches:
+    """An engine core whose branches all decode."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        shape: Shape,
+        num_steps: int,
+        side: Side,
+    ) -> None:
+        config = decoder.config
+        most = shape.prefix + (shape.branches + 1) * (shape.suffix + num_steps + 2 * PAGE_SIZE)
+        store = KvStore(
+            num_layers=config.num_layers,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            num_pages=-(-most // PAGE_SIZE) + shape.branches,
+            page_size=PAGE_SIZE,
+            dtype=decoder.dtype,
+            device=decoder.device,
+        )
+        kv = KvCache(store.rows.shape[3] // PAGE_SIZE, PAGE_SIZE)
+        runner = ModelRunner(decoder, store, shared_attention=side.shared, kernel=side.kernel)
+        limits = SchedulerLimits(max_step_tokens=512, max_running=shape.branches)
+        model = ModelLimits(config.vocab_size, config.max_context_len, frozenset())
+        self.core = EngineCore(runner, kv, limits, model, time.perf_counter)
+        self._start(shape, num_steps)
+
+    def step(self) -> float:
+        """Seconds of one decode step."""
+        started_at = time.perf_counter()
+        self.core.step()
+        return time.perf_counter() - started_at
+
+    def _start(self, shape: Shape, num_steps: int) -> None:
+        parent = SequenceId(0)
+        self.core.open(parent, NAMESPACE)
+        self.core.append(parent, [1000 + idx % 7000 for idx in range(shape.prefix)])
+        self.core.prefill(parent, Sink())
+        while self.core.has_work:
+            self.core.step()
+        request = GenerationRequest(SamplingParams(max_tokens=num_steps + 1, ignore_eos=True))
+        for branch in range(1, shape.branches + 1):
+            child = SequenceId(branch)
+            self.core.fork(parent, child)
+            self.core.append(child, [100 * branch + idx for idx in range(shape.suffix)])
+            self.core.generate(child, request, Sink())
+        wanted = self.core.statistics().generated_tokens + shape.branches
+        while self.core.statistics().generated_tokens < wanted:
+            self.core.step()
+
+
+def measure(
+    decoder: Decoder,
+    shape: Shape,
+    num_steps: int,
+    clock: AttentionClock,
+    sides: list[Side],
+) -> list[Timed]:
+    """All sides, step by step in turn."""
+    # The last branch may begin some steps after the first.
+    most = num_steps + shape.branches + 2
+    cores = [Branches(decoder, shape, most, side) for side in sides]
+    steps: list[list[float]] = [[] for _ in cores]
+    attention: list[list[float]] = [[] for _ in cores]
+    before = [side.core.statistics().reads.read_rows for side in cores]
+    for _ in range(num_steps):
+        for side, of_steps, of_attention in zip(cores, steps, attention, strict=True):
+            clock.seconds = 0.0
+            of_steps.append(side.step())
+            of_attention.append(clock.seconds)
+    rows = [
+        (side.core.statistics().reads.read_rows - old) // num_steps
+        for side, old in zip(cores, before, strict=True)
+    ]
+    return [
+        Timed(1e3 * median(one), 1e3 * median(two), read)
+        for one, two, read in zip(steps, attention, rows, strict=True)
+    ]
+
+
+def report(shape: Shape, name: str, on: Timed, off: Timed) -> None:
+    """One line."""
+    print(
+        f"{shape.branches:3} branches, prefix {shape.prefix:5}, suffix {shape.suffix:4}, {name}: "
+        f"step {off.step_ms:7.1f} -> {on.step_ms:7.1f} ms ({off.step_ms / on.step_ms:.2f}x), "
+        f"attention {off.attention_ms:7.1f} -> {on.attention_ms:6.1f} ms "
+        f"({off.attention_ms / on.attention_ms:.2f}x), rows {off.rows} -> {on.rows}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--branches", type=int, default=32)
+    parser.add_argument("--prefix", type=int, default=2048)
+    parser.add_argument("--suffix", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--sweep", action="store_true")
+    arguments = parser.parse_args()
+    import torch
+
+    decoder = load_decoder(resolve_model(None).directory, kernels="measured")
+    kernel = find_attention_library()
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"{platform.machine()}, {torch.get_num_threads()} threads, load {load}, {decoder!r}")
+    clock = AttentionClock()
+    shapes = [Shape(arguments.branches, arguments.prefix, arguments.suffix)]
+    if arguments.sweep:
+        shapes = [Shape(b, p, 32) for b in (2, 4, 8) for p in (64, 128, 256, 512, 1024)]
+    for shape in shapes:
+        sides = [Side("on", None), Side("off", None)]
+        if kernel is not None:
+            sides += [Side("on", kernel), Side("off", kernel)]
+        timed = measure(decoder, shape, arguments.steps, clock, sides)
+        report(shape, "torch", *timed[:2])
+        if kernel is not None:
+            report(shape, "kernel", *timed[2:])
+            report(shape, "kernel from torch off", timed[2], timed[1])
+
+
+if __name__ == "__main__":
+    main()
