@@ -3,8 +3,8 @@
     python benchmarks/shared_prefix.py [--branches 32] [--prefix 2048] [--suffix 128] [--steps 7]
         [--sweep]
 
-Two engine cores on the same weights, `shared_attention` on and off, hold the same branches and
-step in turn; figures are medians. --sweep looks for the crossover: branches and prefixes from small
+One engine core holds the branches; its steps are computed in turn by runners that share reads or not,
+by torch or by the compiled kernel; figures are medians. --sweep looks for the crossover: branches and prefixes from small
 to large. Runs that were made: benchmarks/README.md.
 """
 
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flowforge.engine.config import SharedAttention
+    from flowforge.engine.model_interface import ChunkLogits
     from flowforge.engine.models.decoder import Decoder
     from flowforge.engine.native.attention_library import AttentionLibrary
+    from flowforge.engine.scheduler import StepPlan
     from flowforge.engine.sequence import Update
 
 P = ParamSpec("P")
@@ -85,8 +87,8 @@ class AttentionClock:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        for step in (PagedAttention, CompiledAttention):
-            setattr(step, "attend", self._timed(step.attend))  # noqa: B010 - a clock around it
+        setattr(PagedAttention, "attend", self._timed(PagedAttention.attend))  # noqa: B010
+        setattr(CompiledAttention, "attend", self._timed(CompiledAttention.attend))  # noqa: B010
 
     def _timed(self, function: Callable[P, T]) -> Callable[P, T]:
         def timed(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -99,16 +101,27 @@ class AttentionClock:
         return timed
 
 
+class Switch:
+    """A runner that hands each step to the one of its runners whose turn it is."""
+
+    def __init__(self, runners: list[ModelRunner]) -> None:
+        self.runners = runners
+        self.turn = 0
+
+    @property
+    def num_rows_read(self) -> int:
+        """See `StepRunner`."""
+        return sum(runner.num_rows_read for runner in self.runners)
+
+    def execute(self, plan: StepPlan) -> list[ChunkLogits]:
+        """See `StepRunner`."""
+        return self.runners[self.turn].execute(plan)
+
+
 class Branches:
     """An engine core whose branches all decode."""
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        shape: Shape,
-        num_steps: int,
-        side: Side,
-    ) -> None:
+    def __init__(self, decoder: Decoder, shape: Shape, num_steps: int, sides: list[Side]) -> None:
         config = decoder.config
         most = shape.prefix + (shape.branches + 1) * (shape.suffix + num_steps + 2 * PAGE_SIZE)
         store = KvStore(
@@ -121,10 +134,15 @@ class Branches:
             device=decoder.device,
         )
         kv = KvCache(store.rows.shape[3] // PAGE_SIZE, PAGE_SIZE)
-        runner = ModelRunner(decoder, store, shared_attention=side.shared, kernel=side.kernel)
+        self.switch = Switch(
+            [
+                ModelRunner(decoder, store, shared_attention=side.shared, kernel=side.kernel)
+                for side in sides
+            ]
+        )
         limits = SchedulerLimits(max_step_tokens=512, max_running=shape.branches)
         model = ModelLimits(config.vocab_size, config.max_context_len, frozenset())
-        self.core = EngineCore(runner, kv, limits, model, time.perf_counter)
+        self.core = EngineCore(self.switch, kv, limits, model, time.perf_counter)
         self._start(shape, num_steps)
 
     def step(self) -> float:
@@ -160,19 +178,19 @@ def measure(
 ) -> list[Timed]:
     """All sides, step by step in turn."""
     # The last branch may begin some steps after the first.
-    most = num_steps + shape.branches + 2
-    cores = [Branches(decoder, shape, most, side) for side in sides]
-    steps: list[list[float]] = [[] for _ in cores]
-    attention: list[list[float]] = [[] for _ in cores]
-    before = [side.core.statistics().reads.read_rows for side in cores]
+    most = len(sides) * num_steps + shape.branches + 2
+    branches = Branches(decoder, shape, most, sides)
+    steps: list[list[float]] = [[] for _ in sides]
+    attention: list[list[float]] = [[] for _ in sides]
+    before = [runner.num_rows_read for runner in branches.switch.runners]
     for _ in range(num_steps):
-        for side, of_steps, of_attention in zip(cores, steps, attention, strict=True):
-            clock.seconds = 0.0
-            of_steps.append(side.step())
+        for turn, (of_steps, of_attention) in enumerate(zip(steps, attention, strict=True)):
+            branches.switch.turn, clock.seconds = turn, 0.0
+            of_steps.append(branches.step())
             of_attention.append(clock.seconds)
     rows = [
-        (side.core.statistics().reads.read_rows - old) // num_steps
-        for side, old in zip(cores, before, strict=True)
+        (runner.num_rows_read - old) // num_steps
+        for runner, old in zip(branches.switch.runners, before, strict=True)
     ]
     return [
         Timed(1e3 * median(one), 1e3 * median(two), read)
