@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flowforge.grammars.json_options import STRICT
+from flowforge.grammars.lowering.local_references import with_local_references
 from flowforge.grammars.lowering.positions import REWRITTEN
 from flowforge.grammars.lowering.walk import lower_schema
 
@@ -44,6 +45,7 @@ def json_grammars(schema: JsonValue, options: JsonOptions = STRICT) -> Iterator[
     the first; where that cannot be compiled they are left open, and where relaxing is allowed more
     and more keywords are left to the judge.
     """
+    schema = with_local_references(schema)
     closed = [True, False] if options.closes_objects else [False]
     ways = [(closes, frozenset[str]()) for closes in closed]
     if options.on_unsupported == "relax":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flowforge.grammars.json_options import STRICT
 from flowforge.grammars.lowering.formats import MASKED, asks_judge_only, is_masked
+from flowforge.grammars.lowering.local_references import with_local_references
 from flowforge.grammars.lowering.positions import ANNOTATIONS, KNOWN, inner_schemas
 from flowforge.grammars.plain_schemas import is_sure_to_compile
 from flowforge.grammars.schema_dialect import draft_of, to_plain, to_pointer
@@ -82,7 +83,10 @@ def check_words(schema: JsonInput) -> list[SchemaProblem]:
     if problems:
         return problems
     plain = to_plain(schema)
-    return [*_check_meta_schema(plain), *_check_keywords(plain, ())]
+    broken = [*_check_meta_schema(plain)]
+    # What is no schema has no references to be followed.
+    known = plain if broken else with_local_references(plain)
+    return [*broken, *_check_keywords(known, ())]
 
 
 def left_out(keyword: Unenforced, options: JsonOptions) -> SchemaProblem:
