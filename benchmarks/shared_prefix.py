@@ -3,9 +3,9 @@
     python benchmarks/shared_prefix.py [--branches 32] [--prefix 2048] [--suffix 128] [--steps 7]
         [--sweep]
 
-One engine core holds the branches; its steps are computed in turn by runners that share reads or not,
-by torch or by the compiled kernel; figures are medians. --sweep looks for the crossover: branches and prefixes from small
-to large. Runs that were made: benchmarks/README.md.
+One engine core holds the branches; its steps are computed in turn by runners that share reads or
+not, by torch or by the compiled kernel; figures are medians. --sweep looks for the crossover:
+branches and prefixes from small to large. Runs that were made: benchmarks/README.md.
 """
 
 from __future__ import annotations
