@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from hashlib import blake2b
@@ -34,6 +35,8 @@ MAX_BYTES = 2_000_000_000
 """Of all files of a folder together, unless said otherwise."""
 
 _SUFFIX = ".kv.safetensors"
+_UNFINISHED = ".part"
+_LONGEST_WRITE_S = 3_600.0
 _FORMAT = "1"
 
 _logger = logging.getLogger(__name__)
@@ -74,7 +77,7 @@ class PrefixFolder:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room(len(body))
         # Whole or not at all, and nobody else's to read from its first byte on.
-        unfinished = path.with_suffix(f".{os.getpid()}.part")
+        unfinished = path.with_suffix(f".{os.getpid()}{_UNFINISHED}")
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(body)
@@ -127,6 +130,11 @@ class PrefixFolder:
         return []
 
     def _make_room(self, num_bytes: int) -> None:
+        for path in self.folder.glob(f"*{_UNFINISHED}"):
+            # Of a process that was killed; one that writes takes seconds.
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _LONGEST_WRITE_S:
+                    path.unlink()
         ages: list[tuple[float, int, Path]] = []
         for path in self._files():
             # Another process may make room at the same time.

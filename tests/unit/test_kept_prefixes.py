@@ -196,6 +196,18 @@ def test_what_is_larger_than_the_folder_may_be_is_not_kept(tmp_path: Path) -> No
     assert folder.longest(Namespace(), prefix(0).tokens) is None
 
 
+def test_what_a_killed_process_left_half_written_goes(tmp_path: Path) -> None:
+    folder = PrefixFolder(tmp_path, "m")
+    old, new = tmp_path / "a-32.kv.1.part", tmp_path / "b-32.kv.2.part"
+    old.touch()
+    new.touch()
+    os.utime(old, (0.0, 0.0))
+
+    folder.keep(prefix(0))
+
+    assert (False, True) == (old.exists(), new.exists())
+
+
 def test_only_the_owner_can_read_what_is_kept(tmp_path: Path) -> None:
     folder = PrefixFolder(tmp_path / "kv", "m")
     folder.keep(prefix(0))
