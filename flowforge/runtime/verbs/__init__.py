@@ -1,4 +1,4 @@
-"""The verbs a run can carry out: their rules, one line each in `rules_of`."""
+"""The verbs a run can carry out: their rules, one line each in `_RULES`."""
 
 from __future__ import annotations
 
