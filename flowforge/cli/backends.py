@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 _SCRIPT = "script:"
 
 
+def require_tool_format(name: str | None) -> None:
+    """Raise EngineError EN321 for a name of `--tool-format` that no format has."""
+    if name is not None:
+        from flowforge.grammars.tool_formats import choose_format
+
+        choose_format("", name)
+
+
 @asynccontextmanager
 async def open_backend(
     spec: str,

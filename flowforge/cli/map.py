@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, metavar="N", help="For everything random; else from the rows.")
 @options.answers
 @options.model
+@options.tool_format
 @options.no_cache
 @options.explain_cache
 @journal_option
@@ -56,6 +57,7 @@ def map_(
     seed: int | None,
     answers_file: Path | None,
     model: str | None,
+    tool_format: str | None,
     no_cache: bool,
     explain_cache: bool,
     journal_path: Path | None,
@@ -72,6 +74,7 @@ def map_(
     import anyio
 
     from flowforge.cli.answers import read_answers
+    from flowforge.cli.backends import require_tool_format
     from flowforge.cli.batch import RowFile, read_batch
     from flowforge.cli.diagnostics import print_workflow_errors
     from flowforge.journal.lease import Lease
@@ -79,6 +82,7 @@ def map_(
 
     if explain_cache and no_cache:
         raise click.UsageError("--explain-cache needs the cache: no --no-cache")
+    require_tool_format(tool_format)
     loaded = load_file(file)
     if loaded.program is None:
         print_workflow_errors(loaded.diagnostics, as_json=False)
@@ -89,8 +93,9 @@ def map_(
     cache = {"is_seeded": seed is not None, "uses_cache": not no_cache}
     is_quiet = is_quiet or (log is not None and log.takes_stderr)
     settings = _Settings(
-        backend, model, answers, jobs, retry_failed, is_quiet, cache, explains_cache=explain_cache
-    )
+        backend, model, tool_format, answers, jobs, retry_failed, is_quiet, cache,
+        explains_cache=explain_cache,
+    )  # fmt: skip
     with (
         open_journal(journal_path) as journal,
         # Before the output is read: who has the batch may write to it.
@@ -111,6 +116,7 @@ class _Settings:
 
     backend: str
     model: str | None
+    tool_format: str | None
     answers: Mapping[str, str]
     jobs: int
     tries_failed: bool
@@ -145,13 +151,18 @@ async def _run(
     scope = anyio.CancelScope()
     control = Control(scope.cancel, is_shown=False)
     with DownloadProgress(is_quiet=settings.is_quiet) as download:
+        tool_format = settings.tool_format
         async with (
-            open_backend(settings.backend, settings.model, download) as opened,
+            open_backend(
+                settings.backend, settings.model, download, tool_format=tool_format
+            ) as opened,
             control.served(socket_path(journal.path, batch.run_name)),
         ):
             backend = control.around(opened)
             asker = asker_for(settings.answers, NoProgress())
-            kept = kept_options(settings.backend, settings.model, settings.answers)
+            kept = kept_options(
+                settings.backend, settings.model, settings.answers, tool_format=tool_format
+            )
             kept |= settings.cache
             tally = CacheTally(explains=settings.explains_cache)
 

@@ -133,6 +133,7 @@ def run(
     goes: 'flowforge resume' goes on with it, whatever ended it.
     """
     from flowforge.cli.answers import read_answers
+    from flowforge.cli.backends import require_tool_format
     from flowforge.cli.flow_files import is_flow
     from flowforge.cli.inputs import read_inputs
     from flowforge.engine.config import EngineConfig
@@ -159,10 +160,7 @@ def run(
         raise click.UsageError("--keep-kv needs a journal: leave --no-journal out")
     if explain_cache and (no_journal or no_cache):
         raise click.UsageError("--explain-cache needs the cache: no --no-journal, no --no-cache")
-    if tool_format is not None:
-        from flowforge.grammars.tool_formats import choose_format
-
-        choose_format("", tool_format)
+    require_tool_format(tool_format)
     given = read_inputs(inputs, inputs_file)
     answers = read_answers(answers_file)
     launch: Launch

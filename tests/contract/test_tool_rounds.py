@@ -203,6 +203,16 @@ async def test_calls_that_change_something_run_one_after_another() -> None:
     assert seen == ["ToolCalled", "ToolReturned"] * 3
 
 
+async def test_calls_of_one_turn_run_side_by_side_as_far_as_their_tool_allows() -> None:
+    tally = sample_tools.fresh()
+    limited = "{ python: 'sample_tools:count', effect: read, concurrency: 2 }"
+    steps = program("{ tools: [limited] }", head=HEAD + f"  limited: {limited}\n")
+
+    await run(steps, {"a": [calls(*[("limited", {"delay_s": 0.001})] * 5), "ok"]})
+
+    assert tally.peak == 2
+
+
 async def test_a_step_can_go_on_from_one_with_tools() -> None:
     steps = program("{ tools: [add] }", "  b: { from: a, user: more, gen: }\n")
 
