@@ -12,16 +12,18 @@ from flowforge.control.detaching import NotBegun
 from flowforge.errors import FlowForgeError
 from flowforge.tui.dialogs import ConfirmDialog, LineDialog
 from flowforge.view.acting import num_running_in, restarts
+from flowforge.view.limits import LIMIT_QUESTIONS, ends_the_run, limit_of, limit_rows
 from flowforge.view.printable import printable
 from flowforge.view.texts import value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from flowforge.control.detaching import Detached
     from flowforge.tui.opened_run import OpenedRun
     from flowforge.view.acting import Restart
-    from flowforge.view.control import Action, RunControl
+    from flowforge.view.control import Action, RunControl, RunLimits
+    from flowforge.view.limits import LimitName
     from flowforge.view.run_view import RunView
     from flowforge.view.sources import Link
 
@@ -117,6 +119,56 @@ class Acting(Screen[None]):
         control = self._control_for("pause")
         if control is not None:
             self._order(control, "go on" if control.is_paused else "pause")
+
+    def action_limits(self) -> None:
+        """Show what the run may use and has used, and change what is chosen."""
+        control = self._control_for("limits")
+        if control is None:
+            return
+        told = self._limits(control, {})
+        if told is None:
+            return
+        rows = limit_rows(told)
+
+        def chosen(row: str | None) -> None:
+            for name, shown in rows.items():
+                if shown == row:
+                    self._ask_limit(control, name, told)
+
+        self.app.push_screen(LineDialog("Limits of the run", choices=[*rows.values()]), chosen)
+
+    def _ask_limit(self, control: RunControl, name: LimitName, told: RunLimits) -> None:
+        def given(text: str | None) -> None:
+            if text is None:
+                return
+            limit = limit_of(name, text)
+            if limit == "unreadable":
+                self.notify(f"no limit: {text!r}", severity="warning", markup=False)
+            elif ends_the_run(name, limit, told):
+
+                def answered(is_yes: bool | None) -> None:
+                    if is_yes:
+                        self._limits(control, {name: limit})
+
+                self.app.push_screen(
+                    ConfirmDialog(
+                        "That much is used already: end the run?",
+                        f"It is cancelled; 'flowforge resume {self.opened.name}' can go on with it "
+                        "and begins without limits.",
+                    ),
+                    answered,
+                )
+            elif self._limits(control, {name: limit}) is not None:
+                self.notify("the limit holds from now on")
+
+        self.app.push_screen(LineDialog(LIMIT_QUESTIONS[name]), given)
+
+    def _limits(self, control: RunControl, changes: Mapping[str, float | None]) -> RunLimits | None:
+        try:
+            return control.limits(changes)
+        except FlowForgeError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return None
 
     def action_answer(self) -> None:
         """Answer the question that waits longest."""

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from flowforge.tui.lines import Line, plain_line
 from flowforge.tui.marks import mark_of, style_of
-from flowforge.view.page_map import PAGE_USES, page_map
+from flowforge.view.page_map import PAGE_USES, page_map, without_free_end
 from flowforge.view.prefixes import prefix_rows
 from flowforge.view.printable import first_cells, one_line
 
@@ -107,23 +107,25 @@ def prefix_lines(view: RunView, width: int, *, is_ascii: bool) -> list[Line]:
     ]
     if not rows:
         tree.append(plain_line("no conversation has begun", "dim"))
-    seen = page_map(view.page_map, _MAP_WIDTH * _MAP_ROWS)
-    if seen is None:
+    whole = page_map(view.page_map, 1)
+    if whole is None:
         return [*head, plain_line(""), *tree]
-    drawn = _map_lines(seen, is_ascii=is_ascii)
+    # Most pages are free: what lies behind the last that is used would hide the others.
+    used = page_map(without_free_end(view.page_map), _MAP_WIDTH * _MAP_ROWS)
+    drawn = _map_lines(used or whole, whole.counts, is_ascii=is_ascii)
     if width < _BESIDE_FROM:
         return [*head, plain_line(""), *drawn, plain_line(""), *tree]
     return [*head, plain_line(""), *_beside(tree, drawn, width - _MAP_WIDTH - 1)]
 
 
-def _map_lines(seen: PageMap, *, is_ascii: bool) -> list[Line]:
+def _map_lines(seen: PageMap, counts: Mapping[PageUse, int], *, is_ascii: bool) -> list[Line]:
     per_cell = seen.pages_per_cell
     scale = "1 cell = 1 page" if per_cell == 1 else f"1 cell = {per_cell} pages, their commonest"
     rows = range(0, len(seen.cells), _MAP_WIDTH)
     return [
         plain_line(f"Map: {scale}", "bold"),
         *(_map_row(seen.cells[at : at + _MAP_WIDTH], is_ascii=is_ascii) for at in rows),
-        *(_legend_line(use, seen.counts[use], is_ascii=is_ascii) for use in PAGE_USES),
+        *(_legend_line(use, counts[use], is_ascii=is_ascii) for use in PAGE_USES),
     ]
 
 

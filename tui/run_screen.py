@@ -79,6 +79,7 @@ class RunScreen(Looking, Acting, Screen[None]):
         Binding("o", "fold", "Fold", show=False, id="run.fold"),
         Binding("y", "copy", "Copy", show=False, id="run.copy"),
         Binding("x", "export", "Export", show=False, id="run.export"),
+        Binding("L", "limits", "Limits", show=False, id="run.limits"),
         Binding("r", "retry", "Run again", show=False, id="run.retry"),
         Binding("1", "go_to_panel('steps')", "Steps", show=False, id="panel.steps"),
         Binding("2", "go_to_panel('streams')", "Texts", show=False, id="panel.streams"),

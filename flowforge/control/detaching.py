@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,8 @@ def begin_detached(journal: Path, arguments: Sequence[str]) -> Detached | NotBeg
                 # Named by its run, so that whoever forgets the run finds it.
                 kept = folder / f"{found[1]}{Path(name).name.removeprefix('run')}"
                 os.rename(name, kept)
+                # Whoever began it may outlive it: then no dead process must be left.
+                threading.Thread(target=process.wait, daemon=True).start()
                 return Detached(found[1], str(kept))
             if has_ended:
                 os.unlink(name)

@@ -17,10 +17,12 @@ from flowforge.control.orders import TIMEOUT_S, send_order, socket_path
 from flowforge.errors import EngineError
 from flowforge.runtime.event_json import VERSION, event_from_json, is_known, is_readable
 from flowforge.runtime.stream import is_terminal
+from flowforge.view.control import RunLimits
 from flowforge.view.json_lines import JsonLines
 from flowforge.view.sources import Batch, JournalSource
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from flowforge.journal.reader import JournalReader
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 65_536
 _ATTACH_AGAIN_S = 1.0
 _COUNTERS = tuple(one.name for one in fields(BackendStatistics))
-_ACTIONS: frozenset[Action] = frozenset({"cancel", "cancel step", "pause", "go on", "answer"})
+_ACTIONS: frozenset[Action] = frozenset(
+    {"cancel", "cancel step", "pause", "go on", "answer", "limits"}
+)
 
 
 class AttachedRun:
@@ -44,6 +48,7 @@ class AttachedRun:
         self.run_id: str = self._recorded.run_id
         self._live: _Connection | None = None
         self._tried_s = -_ATTACH_AGAIN_S
+        self._num_resumes = 0
 
     @property
     def actions(self) -> frozenset[Action]:
@@ -68,6 +73,10 @@ class AttachedRun:
             self.close()
             self._recorded = JournalSource(self._journal, self.run_id)
             return Batch(batch.events, batch.link, is_new=True)
+        if batch.link == "recorded" and self._goes_on_again():
+            self.close()
+            self._recorded = JournalSource(self._journal, self.run_id)
+            return Batch((), "live", is_new=True)
         return batch
 
     def order(self, action: Action, *, path: str = "", text: str = "") -> None:
@@ -78,17 +87,32 @@ class AttachedRun:
         if self._live is not None and action in {"pause", "go on"}:
             self._live.is_paused = action == "pause"
 
+    def limits(self, changes: Mapping[str, float | None]) -> RunLimits:
+        """See `RunControl`. Raises EngineError EN708."""
+        reply = send_order(self._journal.path, self.run_id, order="limits", **changes)
+        return RunLimits(reply["limits"], reply["used"])
+
     def close(self) -> None:
         """Leave; the run goes on."""
         if self._live is not None:
             self._live.close()
             self._live = None
 
-    def _attach(self) -> bool:
+    def _goes_on_again(self) -> bool:
+        """Whether a run that was over has been resumed."""
+        return self._may_look() and self._num_resumes != self._journal.run(self.run_id).num_resumes
+
+    def _may_look(self) -> bool:
         now = time.monotonic()
         if now - self._tried_s < _ATTACH_AGAIN_S:
             return False
         self._tried_s = now
+        return True
+
+    def _attach(self) -> bool:
+        if not self._may_look():
+            return False
+        self._num_resumes = self._journal.run(self.run_id).num_resumes
         try:
             self._live = _Connection(socket_path(self._journal.path, self.run_id))
         except (OSError, EngineError):

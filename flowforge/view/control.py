@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
 
-Action = Literal["cancel", "cancel step", "pause", "go on", "answer"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Action = Literal["cancel", "cancel step", "pause", "go on", "answer", "limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """What a run may use, by the names of `control.limits.Limits`, and what it has used."""
+
+    limits: Mapping[str, float | None]
+    used: Mapping[str, float]
 
 
 class RunControl(Protocol):
@@ -24,5 +36,12 @@ class RunControl(Protocol):
         """Send an order. path: of a step to cancel; path, text: of an answer.
 
         Raises EngineError EN708 for a run that cannot be reached, or refuses.
+        """
+        ...
+
+    def limits(self, changes: Mapping[str, float | None]) -> RunLimits:
+        """Set those limits that are named, None taking one away; all of them as they are then.
+
+        Raises as `order` does.
         """
         ...

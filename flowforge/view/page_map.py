@@ -69,6 +69,11 @@ def page_map(told: str, max_cells: int) -> PageMap | None:
     return PageMap(tuple(cells), per_cell, counts)
 
 
+def without_free_end(told: str) -> str:
+    """The sample without the free pages behind the last one that is used."""
+    return re.sub(r"f\d+$", "", told)
+
+
 def _commonest(cell: Mapping[PageUse, int]) -> PageUse:
     """Of equally common ones the first of `PAGE_USES`; a page in use is not hidden by free ones."""
     commonest: PageUse = "free"

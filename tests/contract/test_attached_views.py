@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from flowforge.control.detaching import Detached, begin_detached
 from flowforge.control.orders import socket_path
 from flowforge.errors import EngineError
 from flowforge.journal.journal import Journal
@@ -135,6 +136,33 @@ def test_a_step_is_cancelled_alone_from_a_view(watched: Watched) -> None:
 
     assert ["gate"] == [failure.path for failure in watched.view.picture.failures]
     assert "failed" == watched.view.picture.status
+
+
+def test_a_run_that_is_resumed_is_followed_again(watched: Watched) -> None:
+    watched.until(lambda: bool(watched.view.questions) and bool(watched.run.actions))
+    watched.run.order("cancel step", path="gate")
+    watched.until(lambda: watched.view.is_over)
+    watched.process.wait(WAIT_S)
+
+    place = ["--journal", str(watched.journal.path), "--wait-for-answers"]
+    begun = begin_detached(watched.journal.path, ["resume", watched.run.run_id, *place])
+    assert isinstance(begun, Detached)
+    watched.until(lambda: bool(watched.view.questions) and bool(watched.run.actions))
+    watched.run.order("answer", path="gate", text="no")
+    watched.until(lambda: watched.view.picture.status == "done")
+
+
+def test_limits_are_changed_from_a_view(watched: Watched) -> None:
+    watched.until(lambda: bool(watched.view.questions) and bool(watched.run.actions))
+    told = watched.run.limits({"max_tokens": 1_000, "concurrency": 1})
+    assert (1_000, 1, None) == (
+        told.limits["max_tokens"],
+        told.limits["concurrency"],
+        told.limits["max_time_s"],
+    )
+    assert told.used["max_time_s"] > 0
+    with pytest.raises(EngineError, match="concurrency"):
+        watched.run.limits({"concurrency": 0})
 
 
 def test_what_is_left_of_a_killed_run_is_told_from_its_journal(watched: Watched) -> None:

@@ -21,10 +21,11 @@ from flowforge.runtime.events import (
     ToolCalled,
     ToolReturned,
 )
+from flowforge.view.control import RunLimits
 from flowforge.view.sources import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from flowforge.backends.protocol import BackendStatistics
     from flowforge.runtime.events import Fact
@@ -122,7 +123,9 @@ class GivenSource:
 class NotedControl:
     """Notes the orders that a viewer gives."""
 
-    actions: frozenset[Action] = frozenset({"cancel", "cancel step", "pause", "go on", "answer"})
+    actions: frozenset[Action] = frozenset(
+        {"cancel", "cancel step", "pause", "go on", "answer", "limits"}
+    )
     is_paused: bool = False
     orders: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
 
@@ -131,3 +134,10 @@ class NotedControl:
         self.orders.append((action, path, text))
         if action in {"pause", "go on"}:
             self.is_paused = action == "pause"
+
+    def limits(self, changes: Mapping[str, float | None]) -> RunLimits:
+        """Take note of changes; so much is used at any time."""
+        if changes:
+            self.orders += [("limits", name, str(limit)) for name, limit in changes.items()]
+        limits = {"concurrency": None, "max_tokens": 500, "max_time_s": None}
+        return RunLimits(limits, {"concurrency": 2, "max_tokens": 338, "max_time_s": 21.5})

@@ -195,6 +195,27 @@ async def test_the_chosen_step_is_cancelled_alone_once_it_is_confirmed() -> None
     assert [("cancel step", "explore[0]/draft", "")] == control.orders
 
 
+async def test_limits_are_shown_changed_and_confirmed_where_they_end_the_run() -> None:
+    control = NotedControl()
+    viewer = Viewer(running(), control)
+    async with viewer.app.run_test(size=(100, 30)) as pilot:
+        await viewer.drawn(pilot)
+        shown = await viewer.press(pilot, "L")
+        assert "writing now  2, no limit" in shown
+        assert "tokens       338, at most 500" in shown
+        await viewer.press(pilot, "enter", "1", "enter")
+        await viewer.press(pilot, "L", "down", "enter", *"many", "enter")
+        assert "no limit: 'many'" in viewer.told()
+        shown = await viewer.press(pilot, "L", "down", "enter", *"300", "enter")
+        assert "That much is used already: end the run?" in shown
+        await viewer.press(pilot, "escape")
+        await viewer.press(pilot, "L", "down", "down", "enter", *"2m", "enter")
+        await viewer.press(pilot, "L", "down", "enter", *"none", "enter")
+
+    told = [("concurrency", "1"), ("max_time_s", "120.0"), ("max_tokens", "None")]
+    assert [("limits", *one) for one in told] == control.orders
+
+
 class NotedBegin:
     """Begins nothing, and notes what it was to begin."""
 
@@ -389,11 +410,11 @@ async def test_the_pages_are_seen_as_they_were_at_any_time() -> None:
         await viewer.drawn(pilot)
         shown = await viewer.press(pilot, "K")
         assert "Map: 1 cell = 1 page" in shown
-        assert "▓▓▓▓▓▓░░░░░░····" in shown
+        assert "▓▓▓▓▓▓░░░░░░ " in shown
         assert "cached: of none, for later" in shown
         await viewer.press(pilot, "escape", "t", *"4", "enter")
         shown = await viewer.press(pilot, "K")
-        assert "▓▓▓▓▓▓███····" in shown
+        assert "▓▓▓▓▓▓███ " in shown
         assert "shared 6  tree 0  private 3  cached 0  free 55" in shown
 
 
