@@ -101,11 +101,6 @@ CODES: Mapping[str, str] = {
     "WF301": "an input is missing",
     "WF302": "an unknown input",
     "WF303": "an input's value does not fit its type",
-    # Secrets.
-    "WF310": "a secret is not set in the environment",
-    "WF311": "a secret too short to be kept out of texts",
-    "WF312": "a secret is used that is not declared",
-    "WF313": "an input holds the value of a secret",
     # Values met while running.
     "WF401": "null is written into text",
     "WF402": "an index beyond the end of a list",
@@ -132,6 +127,11 @@ ROOM_CODES: Mapping[str, str] = {
     "WF432": "a grammar with a construct that cannot be masked exactly",
     "WF433": "a text that is not in its grammar",
     "WF434": "a text that takes too long to parse, or whose tree is too deep",
+    # Secrets.
+    "WF310": "a secret is not set in the environment",
+    "WF311": "a secret too short to be kept out of texts",
+    "WF312": "a secret is used that is not declared",
+    "WF313": "an input holds the value of a secret",
     # Runs.
     "WF500": "a run failed; the message says at which step, and why",
     "WF501": "an answer was cut off before it had the form that it must have",

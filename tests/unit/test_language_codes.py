@@ -123,6 +123,7 @@ FILES = [
     ("WF138", "4:18", HEAD + "steps:\n  a: { ask: ok?, on_timeout: no }\n"),
     ("WF139", "5:40", HEAD + GEN + "  b: { from: a, user: x, gen: , model: m }\n"),
     ("WF140", "4:24", WRITER + "steps: { a: { call: t, cache: true } }\n"),
+    ("WF141", "4:24", HEAD + "secrets: [KEY]\nsteps: { a: { set: '${ secrets.KEY }' } }\n"),
     ("WF150", "4:25", LOOP.format("x: 1, y: 2", 3, "b: { set: '${ x }' }", "x: '${ b }'")),
     ("WF151", "5:3", WRITER + "steps: { a: { call: t },\n  b: { call: t } }\n"),
     ("WF152", "4:3", HEAD + "steps:\n  a: { user: hi, gen: }\n  b: { user: hi, gen: }\n"
