@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import anyio
 
 from flowforge.errors import FlowForgeError, WorkflowError
-from flowforge.flows.answers import require_not_cut_off
 from flowforge.flows.servers import McpTools
 from flowforge.flows.tool import Tool
 from flowforge.flows.workflow_tools import WorkflowTool
@@ -21,6 +20,7 @@ from flowforge.runtime.verbs.tool_rounds import (
     call_path,
     next_round,
     offer_of,
+    require_whole_calls,
 )
 from flowforge.tools.definitions import definition_of_function
 
@@ -63,13 +63,13 @@ class ToolTurns:
         """
         rounds = Rounds()
         done = await turn.write()
+        require_whole_calls(turn.path, done)
         while done.calls:
             rounds, actions = next_round(self.use, rounds, done.calls, turn.path)
             while actions:
                 rounds, actions = await self._carry_out(rounds, actions, turn.path)
             done = await turn.follow(rounds.in_order, offer_of(self.use, rounds, self.offered))
-        if done.cuts_call:
-            require_not_cut_off(turn.path, done)
+            require_whole_calls(turn.path, done)
         return done
 
     async def _carry_out(

@@ -165,7 +165,7 @@ def _refused(error: Exception, source: LarkSource, start: str) -> WorkflowError:
         location = next((place for name in names if (place := places.of_name(name))), None)
     help = None
     if repr(start) in text and places.of_name(start) is None:
-        rules = ", ".join(list(places.rules)[:8])
+        rules = ", ".join(list(places.rules)[:8]) or "none"
         help = f"say with 'start' where the grammar begins; its rules: {rules}"
     message = f"lark refuses the grammar: {head[:1].lower()}{head[1:]}"
     return WorkflowError(

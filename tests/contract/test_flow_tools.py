@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
@@ -228,3 +229,14 @@ async def test_a_tool_may_be_named_by_its_name_and_a_text_is_judged_by_its_regex
     assert isinstance(request, GenerateRequest)
     assert request.offer is not None
     assert request.offer.choice == NamedTool("add")
+
+
+async def test_calls_of_a_turn_that_was_cut_within_one_are_not_made() -> None:
+    cut = replace(calls(("add", {"left": 2})), finish_reason="length")
+    backend = script({"answer": in_turn(cut, "never")})
+
+    with pytest.raises(ff.RunFailedError, match="within a call"):
+        async with ff.start(agent, backend=backend, seed=1) as handle:
+            await handle.result()
+
+    assert len(backend.prompts) == 1

@@ -188,7 +188,7 @@ async def test_a_call_that_was_cut_off_fails_the_step() -> None:
     steps = program("{ tools: [add], max_tokens: 5 }")
     cut = ScriptedAnswer(finish_reason="length", calls=(ToolCall("add", {"left": 1}),))
 
-    with pytest.raises(RunFailedError, match="cut off"):
+    with pytest.raises(RunFailedError, match="within a call"):
         await run(steps, {"a": cut})
 
 

@@ -25,7 +25,14 @@ from flowforge.runtime.verbs.rules import (
     ReturnedValue,
     VerbRules,
 )
-from flowforge.runtime.verbs.tool_rounds import Rounds, call_ended, next_round, offer_of, spec_of
+from flowforge.runtime.verbs.tool_rounds import (
+    Rounds,
+    call_ended,
+    next_round,
+    offer_of,
+    require_whole_calls,
+    spec_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -237,8 +244,7 @@ def _calls_of(context: StepContext, end: WorkEnd) -> tuple[ToolCall, ...]:
     if isinstance(done, FlowForgeError):
         raise done
     assert isinstance(done, GenerationDone)
-    if done.cuts_call:
-        raise _cut_off(context.path, done)
+    require_whole_calls(context.path, done)
     return done.calls
 
 

@@ -19,6 +19,7 @@ from flowforge.runtime.verbs.rules import CallKey, Invoke, OpenBranch, Tell
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flowforge.backends.protocol import GenerationDone
     from flowforge.grammars.tool_formats import ToolCall, ToolChoice, ToolDefinition
     from flowforge.language.program import JsonValue, ToolSpec, ToolUse
     from flowforge.runtime.verbs.rules import Action
@@ -53,6 +54,17 @@ class Rounds:
 def offer_of(use: ToolUse, rounds: Rounds, tools: tuple[ToolDefinition, ...]) -> ToolOffer:
     """What the model may call in its next turn. tools: what it is told of `use.tools`."""
     return ToolOffer(tools, _choice(use, rounds), use.max_calls)
+
+
+def require_whole_calls(path: str, done: GenerationDone) -> None:
+    """Raise WorkflowError WF501 for a turn that was cut off within a call, or before one it owed."""
+    if done.cuts_call:
+        raise WorkflowError(
+            "WF501",
+            f"step {path!r} was cut off after {done.usage.generated_tokens} tokens, within a call "
+            "of a tool",
+            help="raise max_tokens, which is of each turn, or bound its calls by 'parallel'",
+        )
 
 
 def next_round(
