@@ -47,7 +47,7 @@ steps:
         from: topic
         user: "Write a long story, number ${{ item }}, about it."
         gen: {{ max_tokens: {tokens}, temperature: 0.8 }}
-outputs: {{ done: "${{ topic }}" }}
+outputs: {{ drafts: "${{ branches }}" }}
 """
 
 
@@ -112,7 +112,6 @@ def _measure(workflow: Path, journal: Path, size: tuple[int, int] | None) -> Mea
         [sys.executable, *command, "--journal", str(journal), "--wait-for-answers"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         text=True,
     ) as run:
         assert run.stdout is not None
