@@ -57,7 +57,7 @@ def offer_of(use: ToolUse, rounds: Rounds, tools: tuple[ToolDefinition, ...]) ->
 
 
 def require_whole_calls(path: str, done: GenerationDone) -> None:
-    """Raise WorkflowError WF501 for a turn that was cut off within a call, or before one it owed."""
+    """Raise WorkflowError WF501 for a turn that was cut off within a call, or before one."""
     if done.cuts_call:
         raise WorkflowError(
             "WF501",
