@@ -14,6 +14,8 @@ from flowforge.cli.journals import journal_option, open_journal, run_argument, r
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from flowforge.view.limits import LimitName
+
 
 @click.command
 @run_argument
@@ -78,48 +80,34 @@ def limits(
     it, and begins without limits. 'none' takes a limit away.
     """
     from flowforge.control.orders import send_order
+    from flowforge.view.control import RunLimits
+    from flowforge.view.limits import limit_rows
 
-    given = {"concurrency": concurrency, "max_tokens": max_tokens}
-    order: dict[str, object] = {name: _count(name, text) for name, text in given.items() if text}
-    if max_time is not None:
-        order["max_time_s"] = _seconds(max_time)
+    given: dict[LimitName, str | None] = {
+        "concurrency": concurrency,
+        "max_tokens": max_tokens,
+        "max_time_s": max_time,
+    }
+    order = {name: _limit(name, text) for name, text in given.items() if text is not None}
     with open_journal(journal_path) as journal:
         reply = send_order(journal.path, run_to_order(journal, run_id), order="limits", **order)
     if as_json:
         print_json_line({"limits": reply["limits"], "used": reply["used"]})
         return ExitCode.DONE
-    for name, (title, unit) in _SHOWN.items():
-        limit = reply["limits"][name]
-        at_most = "no limit" if limit is None else f"at most {limit:,g}{unit}"
-        click.echo(f"{title:12} {reply['used'][name]:,g}{unit}, {at_most}")
+    for row in limit_rows(RunLimits(reply["limits"], reply["used"])).values():
+        click.echo(row)
     return ExitCode.DONE
 
 
-_SHOWN = {
-    "concurrency": ("writing now", ""),
-    "max_tokens": ("tokens", ""),
-    "max_time_s": ("time", " s"),
-}
+def _limit(name: LimitName, text: str) -> float | None:
+    from flowforge.view.limits import limit_of
 
-
-def _count(name: str, text: str) -> int | None:
-    if text == "none":
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        option = f"--{name.replace('_', '-')}"
-        raise click.UsageError(f"{option} must be a whole number from 1, or none, got {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float | None:
-    from flowforge.language.durations import seconds_of_text
-
-    if text == "none":
-        return None
-    seconds = seconds_of_text(text)
-    if not seconds:
-        raise click.UsageError(f"--max-time must be a duration such as 90s, or none, got {text!r}")
-    return seconds
+    limit = limit_of(name, text)
+    if limit == "unreadable":
+        option = "--" + name.removesuffix("_s").replace("_", "-")
+        expected = "a duration such as 90s" if name == "max_time_s" else "a whole number from 1"
+        raise click.UsageError(f"{option} must be {expected}, or none, got {text!r}")
+    return limit
 
 
 @click.command
