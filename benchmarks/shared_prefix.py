@@ -229,9 +229,9 @@ def main() -> None:
     if arguments.sweep:
         shapes = [Shape(b, p, 32) for b in (2, 4, 8) for p in (64, 128, 256, 512, 1024)]
     for shape in shapes:
-        sides = [Side("on", None), Side("off", None)]
+        sides = [Side("auto", None), Side("off", None)]
         if kernel is not None:
-            sides += [Side("on", kernel), Side("off", kernel)]
+            sides += [Side("auto", kernel), Side("off", kernel)]
         timed = measure(decoder, shape, arguments.steps, clock, sides)
         report(shape, "torch", *timed[:2])
         if kernel is not None:
