@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
-from viewer_runs import GivenSource, NotedControl, asking, done, failed, running
+from viewer_runs import GivenSource, NotedControl, asking, done, failed, paged, running
 
 from flowforge.backends.protocol import BackendStatistics
 from flowforge.journal.journal import Journal
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "viewer"
 STATES = {"running": running(), "asking": asking(), "failed": failed(), "done": done(), "empty": []}
+PAGES = {**STATES, "paged": paged()}
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +84,9 @@ async def test_a_run_in_each_state(state: str) -> None:
     compare(f"run-{state}", await picture_of(viewer_on(STATES[state]), (120, 36)))
 
 
-async def test_a_run_at_80_by_24() -> None:
-    compare("run-80x24", await picture_of(viewer_on(STATES["running"]), (80, 24)))
+@pytest.mark.parametrize("state", ["running", "asking", "failed", "empty"])
+async def test_a_run_at_80_by_24(state: str) -> None:
+    compare(f"run-{state}-80x24", await picture_of(viewer_on(STATES[state]), (80, 24)))
 
 
 async def test_a_run_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,14 +106,29 @@ async def test_a_run_in_ascii() -> None:
     [
         ("step", "asking", ("down", "down", "enter")),
         ("failure", "failed", ("exclamation_mark",)),
-        ("cache", "done", ("K",)),
+        ("cache", "paged", ("K",)),
+        ("cache-empty", "empty", ("K",)),
         ("answer", "asking", ("a",)),
-        ("cancel", "running", ("c",)),
+        ("cancel", "running", ("down", "c")),
+        ("limits", "running", ("L",)),
+        ("help", "running", ("question_mark",)),
         ("past", "done", ("less_than_sign", "less_than_sign")),
     ],
 )
 async def test_each_page(name: str, state: str, keys: tuple[str, ...]) -> None:
-    compare(name, await picture_of(viewer_on(STATES[state]), (100, 30), *keys))
+    compare(name, await picture_of(viewer_on(PAGES[state]), (100, 30), *keys))
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "keys"),
+    [
+        ("step-80x24", "asking", ("down", "down", "enter")),
+        ("cache-80x24", "paged", ("K",)),
+        ("answer-80x24", "asking", ("a",)),
+    ],
+)
+async def test_pages_at_80_by_24(name: str, state: str, keys: tuple[str, ...]) -> None:
+    compare(name, await picture_of(viewer_on(PAGES[state]), (80, 24), *keys))
 
 
 async def test_a_list_without_runs(tmp_path: Path) -> None:
