@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from flowforge.grammars.tool_formats.description import ToolFormat
 
-NO_MORE_CALLS = "Now answer in plain text, without calling a tool."
+NO_MORE_CALLS = "Now answer, without calling a tool."
 """What is said with the last results that a model gets."""
 
 _EXAMPLE_TOOL = ToolDefinition(
