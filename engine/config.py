@@ -32,6 +32,9 @@ class EngineConfig:
     as they are stored (4 and 8 bits of a GGUF file, bfloat16) by the engine's own kernels, where
     that is quicker; the numbers are the same, the order of sums is not. int4: the same, and refused
     for a model without 4-bit weights. float32, bfloat16: by torch alone.
+    is_deterministic: results have the same bits whatever else is in a step, was cached, forked or
+    evicted: every product and all attention by the engine's kernels, whose order of sums depends on
+    nothing else. Needs float32 arithmetic and a C compiler, and a model without experts.
     shared_attention: whether KV rows that several sequences of a step have in common are read once
     for all of them. auto: where that is quicker. It changes the order of sums and so last bits.
     is_debug: free pages are filled with NaN and every KV row is tagged with the text that it stands
@@ -46,6 +49,7 @@ class EngineConfig:
     num_threads: int | None = None
     context_len: int | None = None
     dtype: Dtype = "auto"
+    is_deterministic: bool = False
     shared_attention: SharedAttention = "auto"
     is_debug: bool = False
 

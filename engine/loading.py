@@ -96,6 +96,7 @@ def _make_core(
     # torch costs seconds to import: nobody pays who only checks a file. The collector would take a
     # sixth of that.
     with resting_collector(), _passive_waiting():
+        from flowforge.engine.attention.compiled import can_compute, find_attention_library
         from flowforge.engine.kv.store import KvStore, bytes_per_token
         from flowforge.engine.models.weights import load_decoder, weight_size
         from flowforge.engine.prefix_rows import PrefixRows
@@ -103,7 +104,7 @@ def _make_core(
 
     threads.set()
     model = read_model_config(directory, config.context_len)
-    weights = weight_size(directory, config.dtype)
+    weights = weight_size(directory, config.dtype, is_deterministic=config.is_deterministic)
     shape = {
         "num_layers": model.num_layers,
         "num_kv_heads": model.num_kv_heads,
@@ -129,8 +130,15 @@ def _make_core(
         )
     audit = KvAudit(num_pages, config.page_size, store.poison) if config.is_debug else None
     kv = KvCache(num_pages, config.page_size, audit.note_freed if audit is not None else None)
+    kernel = None if weights.kernels == "never" else find_attention_library()
+    if config.is_deterministic and (kernel is None or not can_compute(store.rows)):
+        raise EngineError(
+            "EN234",
+            f"heads of {model.head_dim} numbers cannot be attended to deterministically",
+            help="leave is_deterministic out",
+        )
     return EngineCore(
-        ModelRunner(decoder, store, audit, kv.is_free, config.shared_attention),
+        ModelRunner(decoder, store, audit, kv.is_free, config.shared_attention, kernel),
         kv,
         SchedulerLimits(config.max_step_tokens, config.max_running),
         ModelLimits(

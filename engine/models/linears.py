@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from flowforge.engine.native.library import GROUP_SIZE, MOST_COLUMNS_IN, find_library
+from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,14 +121,24 @@ class LinearMaker:
         """The product with a matrix.
 
         weight: as torch wants it, [rows out, columns in]. stored: the same numbers as a file has
-        them; None: weight itself.
+        them; None: weight itself. Raises EngineError EN234 where the kernels cannot do what they
+        always are to do.
         """
         dense = TorchLinear(weight, bias)
         library = find_library() if self.use != "never" else None
         num_rows_out, num_columns_in = weight.shape
         is_fit = num_columns_in % GROUP_SIZE == 0 and num_columns_in <= MOST_COLUMNS_IN
+        is_known = is_fit and weight.dtype == torch.float32
+        if self.use == "always" and not (library and is_known):
+            raise EngineError(
+                "EN234",
+                f"a matrix of {num_columns_in} columns in {weight.dtype} cannot be multiplied "
+                f"deterministically, only float32 with a multiple of {GROUP_SIZE} columns up to "
+                f"{MOST_COLUMNS_IN:,}, by compiled kernels",
+                help="leave is_deterministic out",
+            )
         is_large = weight.numel() >= _LEAST_VALUES or self.use == "always"
-        if library is None or not (is_fit and is_large and weight.dtype == torch.float32):
+        if library is None or not (is_known and is_large):
             return dense
         stored = StoredMatrix("float32", weight.contiguous()) if stored is None else stored
         native = NativeLinear(library, stored, num_rows_out, bias)

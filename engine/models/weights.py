@@ -77,11 +77,14 @@ class WeightSize:
     kernels: KernelUse
 
 
-def weight_size(directory: Path, choice: Dtype = "auto") -> WeightSize:
-    """Known from the files' headers alone.
+def weight_size(
+    directory: Path, choice: Dtype = "auto", *, is_deterministic: bool = False
+) -> WeightSize:
+    """Known from the files' headers alone. choice, is_deterministic: as in `EngineConfig`.
 
     Raises EngineError EN120 to EN124 (weights), EN125 when `choice` is int4 and the model has no
-    4-bit weights, EN126 when it is and there are no kernels for them.
+    4-bit weights, EN126 when there are no kernels for what is asked, EN234 when it is deterministic
+    and not in float32.
     """
     checkpoint = open_checkpoint(directory)
     kernels: KernelUse = "measured"
@@ -96,8 +99,11 @@ def weight_size(directory: Path, choice: Dtype = "auto") -> WeightSize:
             kernels = "never"
         case _:
             assert_never(choice)
+    if is_deterministic:
+        _require_deterministic(dtype)
+        kernels = "always"
     num_bytes = checkpoint.num_values * dtype.itemsize
-    if kernels == "measured" and dtype == torch.float32 and find_library() is not None:
+    if kernels != "never" and dtype == torch.float32 and find_library() is not None:
         quantized = open_quantized(directory)
         if quantized is not None:
             num_bytes += quantized.num_values
@@ -150,6 +156,15 @@ class _Source:
         if self._checkpoint.dtypes(names) == {torch.bfloat16}:
             return StoredMatrix("bfloat16", self._checkpoint.stacked(names))
         return None
+
+    def refuse_to_be_deterministic(self, what: str) -> None:
+        """Raise EngineError EN234 where the kernels are to do all and cannot do this."""
+        if self._maker.use == "always":
+            raise EngineError(
+                "EN234",
+                f"{what} cannot be computed deterministically",
+                help="leave is_deterministic out",
+            )
 
     def _group_bytes(self, quantized: Checkpoint, name: str) -> int:
         num_rows, num_columns = self._checkpoint.shape(name)
@@ -226,6 +241,7 @@ def _read_mlp(source: _Source, mlp: str, config: ModelConfig) -> MlpWeights:
 
 
 def _read_experts(source: _Source, prefix: str, config: ModelConfig) -> ExpertWeights:
+    source.refuse_to_be_deterministic("a mixture of experts")
     experts = config.experts
     assert experts is not None, "a layer of experts has their configuration"
     gate, up, down = _expert_matrix_names(config)
@@ -399,6 +415,25 @@ def _choose_dtype(stored: torch.dtype) -> torch.dtype:
     return torch.bfloat16 if _has_native_bfloat16() else torch.float32
 
 
+def _require_deterministic(dtype: torch.dtype) -> None:
+    if dtype != torch.float32:
+        raise EngineError(
+            "EN234",
+            f"is_deterministic needs float32 arithmetic, got {str(dtype).removeprefix('torch.')}",
+            help="set dtype to float32, or leave is_deterministic out",
+        )
+    _require_library("is_deterministic", "leave it out")
+
+
+def _require_library(option: str, instead: str) -> None:
+    if find_library() is None:
+        raise EngineError(
+            "EN126",
+            f"{option} needs compiled kernels, and they cannot be made on this machine",
+            help=f"install a C compiler (cc, gcc or clang), or {instead}",
+        )
+
+
 def _require_4_bit(directory: Path) -> None:
     quantized = open_quantized(directory)
     kinds = {"q4_0", "q4_1"}
@@ -409,12 +444,7 @@ def _require_4_bit(directory: Path) -> None:
             help="give a GGUF file of type Q4_0 or Q4_1, or take dtype auto; a GGUF model that was "
             "converted by an older version is converted again when its folder is removed",
         )
-    if find_library() is None:
-        raise EngineError(
-            "EN126",
-            "dtype int4 needs compiled kernels, and they cannot be made on this machine",
-            help="install a C compiler (cc, gcc or clang), or take dtype auto",
-        )
+    _require_library("dtype int4", "take dtype auto")
 
 
 def _has_native_bfloat16() -> bool:

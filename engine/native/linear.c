@@ -159,13 +159,12 @@ INLINE void tile(enum kind kind, int rows, int columns, const uint8_t *weight, s
   for (int64_t group = 0; group < depth / GROUP; group++) {
     if (kind == F32) {
       for (int i = 0; i < STEPS; i++) {
-        vec values[4];
-        for (int n = 0; n < columns; n++)
-          values[n] = load((const float *)(weight + n * stride) + group * GROUP + i * LANES);
-        for (int m = 0; m < rows; m++) {
-          vec of_row = load(x + m * depth + group * GROUP + i * LANES);
-          for (int n = 0; n < columns; n++)
-            sums[m][n] = multiply_add(of_row, values[n], sums[m][n]);
+        vec of_row[4];
+        for (int m = 0; m < rows; m++) of_row[m] = load(x + m * depth + group * GROUP + i * LANES);
+        for (int n = 0; n < columns; n++) {
+          vec values = load((const float *)(weight + n * stride) + group * GROUP + i * LANES);
+          for (int m = 0; m < rows; m++)
+            sums[m][n] = multiply_add(of_row[m], values, sums[m][n]);
         }
       }
       continue;

@@ -74,6 +74,12 @@ _AT_LEAST_ONE = click.IntRange(min=1)
     help="What the model is computed in: as it was published, from the weights as they are stored "
     "where that is quicker (auto, and int4 for models with 4-bit weights only), or by torch alone.",
 )
+@click.option(
+    "--deterministic",
+    "is_deterministic",
+    is_flag=True,
+    help="The same bits whatever runs beside, was cached or comes back: docs/engine.md.",
+)
 @options.display
 @journal_option
 @options.detached
@@ -111,6 +117,7 @@ def run(
     kv_memory: int | None,
     num_pages: int | None,
     dtype: Dtype,
+    is_deterministic: bool,
     display: options.Display,
     as_json: bool,
     is_quiet: bool,
@@ -146,6 +153,7 @@ def run(
         num_threads=num_threads,
         context_len=context_len,
         dtype=dtype,
+        is_deterministic=is_deterministic,
     )
     if display == "tui" and (no_journal or detach):
         raise click.UsageError("--tui needs a journal and a terminal: no --no-journal, no --detach")

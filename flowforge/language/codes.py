@@ -238,6 +238,7 @@ ROOM_CODES: Mapping[str, str] = {
     "EN231": "a KV pool without a page",
     "EN232": "weights or KV pages that do not fit into memory",
     "EN233": "a KV pool smaller than the context that was asked for",
+    "EN234": "what cannot be computed deterministically",
     # Tokens and chat templates.
     "EN301": "a tokenizer that does not fit its model",
     "EN302": "a model without a chat template",

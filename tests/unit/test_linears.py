@@ -20,6 +20,7 @@ from flowforge.engine.models.linears import (
 )
 from flowforge.engine.native import library
 from flowforge.engine.native.library import WEIGHT_KINDS, LinearLibrary, find_library
+from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,15 +129,18 @@ def test_torch_computes_what_has_more_rows_than_were_chosen() -> None:
     assert torch.equal(torch.nn.functional.linear(x, weight), linear(x))
 
 
-@pytest.mark.parametrize("use", ["measured", "always"])
 @pytest.mark.parametrize(
     "weight",
     [torch.zeros((4096, 48)), torch.zeros((2048, 64), dtype=torch.bfloat16)],
     ids=["columns", "dtype"],
 )
-def test_what_the_kernels_cannot_do_is_torchs(use: str, weight: torch.Tensor) -> None:
-    maker = LinearMaker("always" if use == "always" else "measured")
+def test_what_the_kernels_cannot_do_is_torchs_or_refused(weight: torch.Tensor) -> None:
+    maker = LinearMaker("measured")
 
+    with pytest.raises(EngineError, match="cannot be multiplied deterministically") as caught:
+        LinearMaker("always").make(weight, None)
+
+    assert "EN234" == caught.value.code
     assert isinstance(maker.make(weight, None), TorchLinear)
     assert [] == maker.choices
 
