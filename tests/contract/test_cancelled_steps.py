@@ -207,7 +207,7 @@ async def test_a_step_of_a_flow_is_cancelled_alone() -> None:
     async with ff.start(careful, backend=script({"first": never_ends(), "second": "end"})) as run:
         await until(run, StepStarted, "first")
         with pytest.raises(WorkflowError, match="did you mean 'first'"):
-            run.cancel_step("firs")
+            run.cancel_step("first2")
         run.cancel_step("first")
         events = [event.fact async for event in run.events()]
         assert "WF517 end" == await run.result()
