@@ -99,7 +99,7 @@ class RunLog:
         for spent in (told.get("usage"), told.get("accounting")):
             if isinstance(spent, dict):
                 fields |= {
-                    name: value
+                    name: round(value, 3) if isinstance(value, float) else value
                     for name, value in spent.items()
                     if name.endswith("_tokens") or name == "duration_s"
                 }
