@@ -1,11 +1,12 @@
 """Decoding and prefill of the default model against transformers, in one run, taken in turns.
 
     python benchmarks/decode_speed.py [--rounds 5] [--steps 6] [--context 256] [--prompt 1024]
-        [--streams 1,4,16]
+        [--streams 1,4,16] [--threads N] [--seconds 200]
 
 Engines of dtype auto and float32; transformers in bfloat16 and float32, as a bare loop over its
 model with its cache, which is what its generate does and less. Every stream has a context of its
-own. Figures are medians over rounds. Runs that were made: benchmarks/README.md.
+own. Figures are medians over rounds; none begins after --seconds. Runs that were made:
+benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -152,7 +153,8 @@ async def measure(arguments: argparse.Namespace) -> None:
     threads = torch.get_num_threads() if arguments.threads is None else arguments.threads
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, ", end="")
     print(f"{threads} threads, load {os.getloadavg()[0]:.1f}; tokens/s, medians of ", end="")
-    print(f"{arguments.rounds}, context {arguments.context}, prompt {arguments.prompt}")
+    num_rounds = len(next(iter(seconds.values())))
+    print(f"{num_rounds}, context {arguments.context}, prompt {arguments.prompt}")
     columns = [*(f"{number} streams" for number in streams), "prefill"]
     print(f"| {'':23} | " + " | ".join(columns) + " |")
     for name in contestants:
@@ -167,9 +169,12 @@ async def _rounds(
     contestants: dict[str, Contestant], streams: list[int], arguments: argparse.Namespace
 ) -> dict[tuple[str, str], list[float]]:
     seconds: dict[tuple[str, str], list[float]] = {}
+    ends_at = time.perf_counter() + arguments.seconds
     for contestant in contestants.values():
         await contestant.prepare(max(streams), arguments.context)
     for round_idx in range(arguments.rounds + 1):
+        if round_idx > 1 and time.perf_counter() > ends_at:
+            break
         for name, contestant in contestants.items():
             taken = {
                 str(number): await contestant.decode(number, arguments.steps) for number in streams
@@ -200,6 +205,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=1024)
     parser.add_argument("--streams", default="1,4,16")
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--seconds", type=float, default=200)
     anyio.run(measure, parser.parse_args())
 
 
