@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, cast
 
 from flowforge.errors import EngineError, WorkflowError
-from flowforge.journal.contents import decode, references_of, unpack_tokens
+from flowforge.journal.contents import decoder, references_of, unpack_tokens
 from flowforge.journal.failures import told
 from flowforge.journal.records import RunBegun, RunRow, RunSummary, Told, WorkRow
 from flowforge.language.diagnostics import did_you_mean
@@ -36,6 +36,7 @@ class JournalReader:
         self._reader = connection
         self._read_lock = threading.Lock()
         self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
+        self._decoded = decoder(self._load)
 
     def runs(self, *, limit: int | None = None) -> list[RunSummary]:
         """Runs, the newest first."""
@@ -117,7 +118,7 @@ class JournalReader:
 
         request, tokens: left out; `works_at` has them.
         """
-        columns = _WORK_COLUMNS.replace("request", "'null'").replace("tokens", "NULL")
+        columns = _WORK_COLUMNS.replace("request", "NULL").replace("tokens", "NULL")
         query = (
             f"SELECT {columns} FROM works WHERE run_id = ? AND ended_idx >= ? "
             "ORDER BY ended_idx LIMIT 500"
@@ -173,7 +174,7 @@ class JournalReader:
             turn=turn,
             kind=kind,
             key=key,
-            request=self._decoded(request),
+            request=None if request is None else self._decoded(request),
             num_starts=num_starts,
             started_at=started_at,
             ended_idx=idx,
@@ -182,9 +183,6 @@ class JournalReader:
             result=None if result is None else self._decoded(result),
             tokens=None if tokens is None else unpack_tokens(tokens),
         )
-
-    def _decoded(self, text: str) -> JsonValue:
-        return decode(text, self._load)
 
     def _load(self, digest: bytes) -> bytes:
         if digest not in self._bodies:

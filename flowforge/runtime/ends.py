@@ -96,6 +96,8 @@ def check_scope(after: Consequences, scope: ScopeState) -> None:
     # Its values live on in the owner; its instances need not, however many items there are.
     for step in scope.steps.values():
         del after.state.steps[step.path]
+    # And without waiting for the collector: a step and its scope name each other.
+    scope.steps.clear()
 
 
 def _take_branch(after: Consequences, owner: StepState, scope: ScopeState) -> None:
