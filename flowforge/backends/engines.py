@@ -112,7 +112,7 @@ class EngineSet:
         of_each = [engine.statistics() for engine in self._engines.values()]
         counters = (one.name for one in fields(BackendStatistics) if one.name != "page_map")
         sums = {name: sum(getattr(one, name) for one in of_each) for name in counters}
-        return BackendStatistics(**sums)
+        return BackendStatistics(page_map="", **sums)
 
     async def page_uses(self) -> str:
         """Those of the run's own model."""
