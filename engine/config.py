@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from flowforge.engine.arguments import require, require_integer
+from flowforge.engine.policy import SchedulingPolicy
 from flowforge.errors import EngineError
 
 SharedAttention: TypeAlias = Literal["auto", "off", "on"]
@@ -37,6 +38,7 @@ class EngineConfig:
     nothing else. Needs float32 arithmetic and a C compiler, and a model without experts.
     shared_attention: whether KV rows that several sequences of a step have in common are read once
     for all of them. auto: where that is quicker. It changes the order of sums and so last bits.
+    policy: see `SchedulingPolicy`.
     is_debug: free pages are filled with NaN and every KV row is tagged with the text that it stands
     for, so that a wrong read fails (IN203) and cannot pass for a right one. Slow.
     """
@@ -51,6 +53,7 @@ class EngineConfig:
     dtype: Dtype = "auto"
     is_deterministic: bool = False
     shared_attention: SharedAttention = "auto"
+    policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     is_debug: bool = False
 
     def __post_init__(self) -> None:

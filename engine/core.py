@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flowforge.engine.capacity import Capacity
 from flowforge.engine.mask_filling import MaskFiller
 from flowforge.engine.meter import Meter
+from flowforge.engine.policy import SchedulingPolicy
 from flowforge.engine.prompt_logits import PromptLogits
 from flowforge.engine.sampling import SamplingParams, TokenLogprobs, logprobs_of
 from flowforge.engine.scheduler import (
@@ -60,7 +61,7 @@ class EngineCore:
 
     clock: seconds, monotonic; only for the times that usages and statistics report. memory,
     compute: what the statistics say of them. prefix_rows: takes prefixes out and puts them in; None
-    where the runner's rows are none that can be copied.
+    where the runner's rows are none that can be copied. policy: the best known one if None.
     """
 
     def __init__(
@@ -73,10 +74,12 @@ class EngineCore:
         memory: MemoryStatistics | None = None,
         compute: ComputeStatistics | None = None,
         prefix_rows: PrefixRows | None = None,
+        policy: SchedulingPolicy | None = None,
     ) -> None:
         self._runner = runner
         self._kv = kv
-        self._scheduler = Scheduler(kv, limits)
+        self._policy = policy or SchedulingPolicy()
+        self._scheduler = Scheduler(kv, limits, self._policy)
         self.model = model
         self._capacity = Capacity(model.max_context_len, kv.num_pages * kv.page_size)
         self._clock = clock
@@ -95,6 +98,11 @@ class EngineCore:
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
         return self._scheduler.has_work
+
+    @property
+    def page_size(self) -> int:
+        """Tokens a page."""
+        return self._kv.page_size
 
     @property
     def capacity(self) -> int:
@@ -401,12 +409,14 @@ class EngineCore:
             )
 
     def _kept_logits(self, sequence: Sequence) -> npt.NDArray[np.float32] | None:
-        if sequence.last_logits is not None:
+        if sequence.last_logits is not None or not self._policy.shares_logits:
             return sequence.last_logits
         return self._prompt_logits.find(sequence.namespace, sequence.tokens)
 
     def _share_logits(self, sequence: Sequence, logits: npt.NDArray[np.float32]) -> None:
         """Spare equal prompts, now waiting or to come, the token whose logits they need."""
+        if not self._policy.shares_logits:
+            return
         self._prompt_logits.keep(sequence.namespace, sequence.tokens, logits)
         for twin in self._scheduler.waiting():
             if twin.namespace == sequence.namespace and twin.tokens == sequence.tokens:

@@ -77,10 +77,15 @@ class EngineSequence:
                 self._thread.post(lambda core: core.truncate(self._id, num_tokens))
 
     def expect_use(self, num_steps: float) -> None:
-        """Say in how many steps this sequence is needed again; see `EngineCore.expect_use`."""
+        """Say in how many steps this sequence is needed again; see `EngineCore.expect_use`.
+
+        An engine that has ended is told nothing: whoever uses the sequence will hear of that.
+        """
         self._require_open()
         require_number("num_steps", num_steps)
         require(num_steps >= 0, "num_steps", "at least 0", num_steps)
+        if not self._thread.is_running:
+            return
         self._thread.post(lambda core: core.expect_use(self._id, num_steps))
 
     def expect_last_use(self) -> None:

@@ -49,6 +49,16 @@ def engine_for(
     return Engine(lambda: _make_core(model_dir, vocab_size, settings, threads), threads.restore)
 
 
+def load_core(
+    directory: Path | str, *, vocab_size: int, config: EngineConfig | None = None
+) -> EngineCore:
+    """The core that `engine_for`'s engine would have, for whoever steps it on this thread.
+
+    Torch's threads stay as they are set. Raises as an engine does at its start.
+    """
+    return _make_core(Path(directory), vocab_size, config or EngineConfig(), _TorchThreads(None))
+
+
 class _TorchThreads:
     """How many threads torch computes with while engines run: a setting of the whole process.
 
@@ -150,6 +160,7 @@ def _make_core(
         memory=MemoryStatistics(weights.num_bytes, kv_bytes, row_bytes),
         compute=_compute_statistics(decoder),
         prefix_rows=PrefixRows(kv, store, audit),
+        policy=config.policy,
     )
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from flowforge.engine.kv.cache import Reserved, RowCopy
 from flowforge.engine.kv.sharing import SharedRun, Sharing
 from flowforge.engine.kv.tokens import common_prefix_len
+from flowforge.engine.policy import SchedulingPolicy
 from flowforge.engine.sequence import Sequence, SequenceState
 
 if TYPE_CHECKING:
@@ -133,9 +134,12 @@ class _Draft:
 class Scheduler:
     """Owns the states of sequences and their paths; the only one to open, grow or release them."""
 
-    def __init__(self, kv: KvCache, limits: SchedulerLimits) -> None:
+    def __init__(
+        self, kv: KvCache, limits: SchedulerLimits, policy: SchedulingPolicy | None = None
+    ) -> None:
         self._kv = kv
         self._limits = limits
+        self._policy = policy or SchedulingPolicy()
         self._running: list[Sequence] = []
         self._waiting: list[Sequence] = []
         self._idle: dict[Sequence, None] = {}
@@ -219,11 +223,15 @@ class Scheduler:
 
     def expect_use(self, sequence: Sequence, num_steps: float) -> None:
         """Its holder's program needs a sequence again in so many steps."""
+        if self._policy.eviction == "lru":
+            return
         sequence.expectation.num_steps = num_steps
         self._kv.restate(sequence.expectation)
 
     def expect_last_use(self, sequence: Sequence) -> None:
         """Its holder needs a sequence's tokens until its end and never again."""
+        if self._policy.eviction == "lru":
+            return
         sequence.expectation.is_last = True
 
     def preempt(self, sequence: Sequence) -> None:
@@ -314,6 +322,8 @@ class Scheduler:
             sequence, known_len = entry
             age = self._num_steps - sequence.started_step
             priority, arrival = sequence.rank
+            if self._policy.admission == "arrival":
+                return priority, 0, arrival
             return priority, -(known_len + _AGE_BONUS * age), arrival
 
         first = [(one, self._known_len(one)) for one in waiting[:_MOST_ORDERED]]
@@ -322,10 +332,19 @@ class Scheduler:
             yield sequence, self._known_len(sequence)
 
     def _known_len(self, sequence: Sequence) -> int:
-        return self._kv.match_len(sequence.namespace, sequence.tokens, sequence.num_reusable)
+        limit = sequence.num_reusable
+        if self._policy.reuse == "none":
+            return 0
+        known_len = self._kv.match_len(sequence.namespace, sequence.tokens, limit)
+        return known_len if self._policy.reuse == "tokens" else self._whole_pages(known_len)
+
+    def _whole_pages(self, num_tokens: int) -> int:
+        return num_tokens - num_tokens % self._kv.page_size
 
     def _admit_one(self, sequence: Sequence, known_len: int, draft: _Draft) -> bool:
         path, limit = sequence.path, sequence.num_reusable
+        if self._policy.reuse != "tokens":
+            limit = min(limit, known_len)
         # Of what is computed, tokens whose logits are wanted are computed once more. And behind a
         # partly filled page a path cannot go on along the tree.
         if path is not None and (
@@ -364,11 +383,15 @@ class Scheduler:
 
         In-batch duplicates (SGLang, TensorRT-LLM): the first fills, the rest wait for it and hit.
         """
+        if not self._policy.spares_duplicates or self._policy.reuse == "none":
+            return False
         limit = sequence.num_reusable
         for other in self._running:
             if other.num_pending == 0 or other.namespace != sequence.namespace:
                 continue
             shared = min(common_prefix_len(sequence.tokens, other.tokens), limit)
+            if self._policy.reuse == "pages":
+                shared = self._whole_pages(shared)
             if shared > max(other.num_computed, known_len):
                 return True
         return False

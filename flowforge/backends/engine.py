@@ -293,6 +293,10 @@ class EngineConversation:
         self.sequence.append(written.output_ids)
         self._history = self._backend.speech.with_written(history, written.text, written.calls)
 
+    def expect_use(self, num_steps: float) -> None:
+        """See `Conversation.expect_use`."""
+        self.sequence.expect_use(num_steps)
+
     async def fork(self) -> EngineConversation:
         """See `Conversation.fork`."""
         forked = await self.sequence.fork()

@@ -68,6 +68,10 @@ class PassingConversation:
         """See `Conversation`."""
         return await self.inner.score(request)
 
+    def expect_use(self, num_steps: float) -> None:
+        """See `Conversation`."""
+        self.inner.expect_use(num_steps)
+
     async def fork(self) -> Conversation:
         """See `Conversation`."""
         return self.around(await self.inner.fork())

@@ -277,6 +277,14 @@ class Conversation(Protocol):
         """Say how likely the model would write each of some texts next; nothing joins."""
         ...
 
+    def expect_use(self, num_steps: float) -> None:
+        """Say in how many steps of its program the conversation is continued or forked.
+
+        Infinity where nobody knows. A backend that is short of memory gives up first what is needed
+        last; no result depends on it.
+        """
+        ...
+
     async def fork(self) -> Conversation:
         """A second conversation with the same history, sharing its KV copy-on-write."""
         ...

@@ -357,6 +357,9 @@ class _ScriptConversation:
         prompt = "".join(f"<{role}> {content} </{role}> " for role, content in self._turns)
         return answer, self._desk.token_ids(prompt + "<assistant> ")
 
+    def expect_use(self, num_steps: float) -> None:
+        self._require_open()
+
     async def fork(self) -> Conversation:
         self._require_open()
         await anyio.lowlevel.checkpoint()

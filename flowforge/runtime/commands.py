@@ -96,6 +96,14 @@ class ReleaseConversation:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectUse:
+    """The conversation of `path` is continued in so many steps; infinity where nobody knows."""
+
+    path: str
+    num_steps: float
+
+
+@dataclass(frozen=True, slots=True)
 class StartTimer:
     """Report `TimerFired` after `delay_s` seconds."""
 
@@ -116,6 +124,7 @@ Command: TypeAlias = (
     | StartQuestion
     | Stop
     | ReleaseConversation
+    | ExpectUse
     | StartTimer
     | StopTimer
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from flowforge.runtime.commands import ReleaseConversation
+from flowforge.runtime.next_uses import tell_next_use
 from flowforge.runtime.state import Status
 
 if TYPE_CHECKING:
@@ -32,8 +33,12 @@ def drop_claims(turn: Commands, step: StepState) -> None:
     for name in step.node.continues:
         source = step.scope.find_step(name)
         source.num_claims -= 1
-        if source.num_claims == 0 and source.status is Status.FINISHED:
+        if source.status is not Status.FINISHED:
+            continue
+        if source.num_claims == 0:
             release_all(turn, source)
+        elif source in source.scope.keepers:
+            tell_next_use(turn, source)
 
 
 def keep_only(turn: Commands, step: StepState, path: str | None) -> None:
@@ -43,9 +48,13 @@ def keep_only(turn: Commands, step: StepState, path: str | None) -> None:
         turn.commands.append(ReleaseConversation(other))
     step.conversations = set() if kept is None else {kept}
     step.conversation = kept
+    if kept is not None:
+        step.scope.keepers[step] = None
+        tell_next_use(turn, step)
 
 
 def release_all(turn: Commands, step: StepState) -> None:
     """Close every conversation of the step; idempotent."""
+    step.scope.keepers.pop(step, None)
     turn.commands += [ReleaseConversation(path) for path in sorted(step.conversations)]
     step.conversations = set()

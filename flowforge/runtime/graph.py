@@ -5,7 +5,7 @@ Computed once per run from the checked program, shared by all instances of a blo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flowforge.language.program import Block, Gen, Run, ToolUse
@@ -25,14 +25,16 @@ class StepNode:
     """One step of a block.
 
     dependents: siblings that need this step. continues: names, own scope or outer, whose
-    conversation this step or a step inside its bodies may fork. bodies: graphs of the blocks of
-    its verb, and of its `catch` and `finally`, by key.
+    conversation this step or a step inside its bodies may fork. continued_by: siblings that name
+    this step so. bodies: graphs of the blocks of its verb, and of its `catch` and `finally`, by
+    key.
     """
 
     step: Step
     dependents: tuple[str, ...]
     continues: frozenset[str]
     bodies: Mapping[str, BlockGraph]
+    continued_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,14 @@ def graph_of(steps: Mapping[str, Step]) -> BlockGraph:
     for name, step in steps.items():
         for needed in sorted(step.needs):
             dependents[needed].append(name)
-    return BlockGraph(
-        {name: _node_of(step, tuple(dependents[name])) for name, step in steps.items()}
-    )
+    nodes = {name: _node_of(step, tuple(dependents[name])) for name, step in steps.items()}
+    continued_by: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        for continued in sorted(node.continues & nodes.keys()):
+            continued_by.setdefault(continued, []).append(name)
+    for name, names in continued_by.items():
+        nodes[name] = replace(nodes[name], continued_by=tuple(names))
+    return BlockGraph(nodes)
 
 
 def programs_of(program: Program) -> Iterator[Program]:

@@ -29,6 +29,7 @@ from flowforge.runtime.commands import (
     Cancelled,
     CancelRun,
     CancelStep,
+    ExpectUse,
     ReleaseConversation,
     StartCall,
     StartGeneration,
@@ -319,6 +320,8 @@ class _Shell:
                 self._works.start(command, tasks)
             case Stop(path):
                 self._works.stop(path)
+            case ExpectUse(path, num_steps):
+                self._works.expect_use(path, num_steps)
             case ReleaseConversation(path):
                 tasks.start_soon(self._works.release, path)
             case StartTimer(timer, delay_s):

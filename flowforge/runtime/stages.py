@@ -25,6 +25,7 @@ from flowforge.runtime.failures import FINALLY_LIMIT_S, failures_of, step_failed
 from flowforge.runtime.graph import CATCH, FINALLY
 from flowforge.runtime.joins import error_value
 from flowforge.runtime.layers import Layered
+from flowforge.runtime.next_uses import tell_next_uses
 from flowforge.runtime.retries import backoff_s, is_worth_trying
 from flowforge.runtime.scopes import open_body
 from flowforge.runtime.state import Fails, Stage, Status
@@ -181,6 +182,7 @@ def _finish(after: Consequences, step: StepState, finish: Finish) -> None:
     keep_only(after, step, kept)
     drop_claims(after, step)
     _tell_dependents(after, step)
+    tell_next_uses(after, step.scope)
 
 
 def _fail(after: Consequences, step: StepState, verdict: Fails) -> None:

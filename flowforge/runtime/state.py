@@ -95,7 +95,8 @@ class StepState:
     failures: of branches of this try. pending: the verdict that its `finally` delays.
     conversations: open ones of its works. conversation: the one that may be continued.
     num_claims: instances that may still fork its conversation. has_claims: whether it may itself
-    still fork those it continues. num_forking: forks on their way.
+    still fork those it continues. num_forking: forks on their way. num_steps_told: in how many
+    steps the conversation is continued, as the backend was last told.
     """
 
     path: str
@@ -119,6 +120,7 @@ class StepState:
     has_claims: bool = True
     has_all_branches: bool = False
     num_forking: int = 0
+    num_steps_told: float | None = None
     value: JsonValue = None
 
     @property
@@ -154,7 +156,7 @@ class ScopeState(MeasuredScope):
     outer: None for a program, which sees no names but its own. owner: the step whose branch this
     is; None at the top. variables: loop variables and the like, and `inputs` of a program.
     tools: of the program that the scope belongs to. meter: counts tokens for expressions.
-    is_stopping: nothing new starts in it.
+    keepers: steps whose conversation is kept for others. is_stopping: nothing new starts in it.
     """
 
     key: str
@@ -168,6 +170,7 @@ class ScopeState(MeasuredScope):
     steps: dict[str, StepState] = field(default_factory=dict["str", "StepState"])
     num_unfinished: int = 0
     num_running: int = 0
+    keepers: dict[StepState, None] = field(default_factory=dict["StepState", "None"])
     is_stopping: bool = False
     is_closed: bool = False
     failures: list[Failure] = field(default_factory=list[Failure])

@@ -96,6 +96,11 @@ class Works:
         if path in self._scopes:
             self._scopes[path].cancel()
 
+    def expect_use(self, path: str, num_steps: float) -> None:
+        """Tell the backend how soon the conversation of `path` is continued, if it is open."""
+        if path in self._conversations:
+            self._conversations[path].expect_use(num_steps)
+
     async def release(self, path: str) -> None:
         """Close the conversation of `path`, if there is one."""
         conversation = self._conversations.pop(path, None)

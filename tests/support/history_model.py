@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from flowforge.engine.kv.prefix_tree import Namespace
+    from flowforge.engine.policy import SchedulingPolicy
     from flowforge.engine.scheduler import Chunk, StepPlan
     from flowforge.engine.sequence import Sequence, Update
 
@@ -123,6 +124,7 @@ def history_core(
     max_step_tokens: int = 16,
     max_running: int = 8,
     clock: Callable[[], float] = lambda: 0.0,
+    policy: SchedulingPolicy | None = None,
 ) -> tuple[EngineCore, HistoryRunner, KvCache]:
     """An engine core on the stand-in; its context is 1,000 tokens."""
     kv = KvCache(num_pages, page_size)
@@ -133,5 +135,6 @@ def history_core(
         SchedulerLimits(max_step_tokens, max_running),
         ModelLimits(VOCAB_SIZE, 1000, frozenset({EOS})),
         clock=clock,
+        policy=policy,
     )
     return core, runner, kv

@@ -32,6 +32,7 @@ from flowforge.language.types import AnyType
 from flowforge.runtime.commands import (
     Answered,
     Begin,
+    ExpectUse,
     Failed,
     Opened,
     ReleaseConversation,
@@ -302,6 +303,10 @@ class Stage:
                 # One that was stopped before it opened has nothing to close.
                 if path in self.history:
                     self.closed.add(path)
+            case ExpectUse(path, num_steps):
+                assert path in self.history, f"{path} is expected and was never open"
+                assert path not in self.closed, f"{path} is expected and is closed"
+                assert num_steps >= 0
             case StartTimer(timer, delay_s):
                 heapq.heappush(self.timers, (self.now_s + delay_s, timer))
             case StopTimer(timer):
