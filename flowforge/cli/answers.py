@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from flowforge.backends.labels import matching_key
+from flowforge.cli.printing import print_note
 from flowforge.errors import WorkflowError
 from flowforge.language.program import Ask, Loop, Parallel, Run
 from flowforge.runtime.people import PreparedAnswers, nobody
@@ -80,28 +81,33 @@ class TerminalAsker:
         """The answer. Raises WorkflowError WF530 at the end of the input."""
         async with self._lock:
             with self._progress.suspended():
-                _say(f"\n{question.path}: {question.prompt}")
+                print_note(f"\n{question.path}: {question.prompt}")
                 if question.show is not None:
                     from flowforge.view.texts import value_text
 
-                    _say(value_text(question.show))
+                    print_note(value_text(question.show))
                 return await self._read(question)
 
     async def _read(self, question: StartQuestion) -> str:
         while True:
             for number, choice in enumerate(question.choices, 1):
-                _say(f"  {number}  {choice}")
+                print_note(f"  {number}  {choice}")
             sys.stderr.write("> ")
             sys.stderr.flush()
-            # Not in a thread: an abandoned one would take the line meant for the next question.
-            await anyio.wait_readable(sys.stdin)
+            try:
+                # Not in a thread: an abandoned one would take the line meant for the next question.
+                await anyio.wait_readable(sys.stdin)
+            except anyio.get_cancelled_exc_class():
+                # What is told next would stand behind the prompt.
+                print_note("")
+                raise
             line = sys.stdin.readline()
             if not line:
                 return await nobody(question)
             answer = chosen(line.strip(), question.choices)
             if answer is not None:
                 return answer
-            _say("please answer with one of these, or with its number")
+            print_note("please answer with one of these, or with its number")
 
 
 def chosen(line: str, choices: tuple[str, ...]) -> str | None:
@@ -137,8 +143,3 @@ def _unusable(file: Path, reason: str) -> WorkflowError:
         f"the answers file {str(file)!r} {reason}",
         help="it maps step paths to texts, for example 'gate/approval: approve'",
     )
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec
 import click
 
 from flowforge.cli.exit_codes import ExitCode, exit_code_of, exit_code_of_run
+from flowforge.cli.printing import print_note
 from flowforge.errors import FlowForgeError
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def guarded(command: Callable[P, ExitCode]) -> Callable[P, None]:
         except Exception as error:
             # The top of the command line: whatever comes here is ours to be told about.
             code = ExitCode.INTERNAL
-            _say(f"error[IN001]: {type(error).__name__}: {error}")
-            _say("help: this is a fault in FlowForge; --traceback shows where")
+            print_note(f"error[IN001]: {type(error).__name__}: {error}")
+            print_note("help: this is a fault in FlowForge; --traceback shows where")
             if with_traceback:
                 traceback.print_exception(error)
         raise SystemExit(int(code))
@@ -58,7 +59,7 @@ def guarded(command: Callable[P, ExitCode]) -> Callable[P, None]:
 
 def report(error: FlowForgeError, *, as_json: bool = False) -> ExitCode:
     """Tell an error on stderr, and as a JSON line on stdout if asked; returns its exit code."""
-    _say(str(error))
+    print_note(str(error))
     if as_json:
         print_json_line(
             {"event": "error", "code": error.code, "message": error.message, "help": error.help}
@@ -70,11 +71,11 @@ def report_run_failure(error: RunFailedError) -> ExitCode:
     """Tell every failed step with its path; returns the exit code of the run."""
     causes = tuple(failure.error for failure in error.failures)
     for failure in error.failures:
-        _say(f"error[{failure.error.code}]: {failure.path}: {failure.error.message}")
+        print_note(f"error[{failure.error.code}]: {failure.path}: {failure.error.message}")
         if failure.error.location is not None:
-            _say(f"  --> {failure.error.location}")
+            print_note(f"  --> {failure.error.location}")
         if failure.error.help is not None:
-            _say(f"help: {failure.error.help}")
+            print_note(f"help: {failure.error.help}")
     return exit_code_of_run(causes)
 
 
@@ -82,10 +83,6 @@ def print_json_line(value: object) -> None:
     """One JSON value on one line of stdout, at once."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
     sys.stdout.flush()
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
 
 
 def _asks_for_traceback() -> bool:

@@ -109,7 +109,7 @@ class LiveProgress:
 
     def note(self, line: str) -> None:
         """A line above the running steps."""
-        self._console.print(Text(line))
+        self._console.print(Text(printable(line)))
 
     def render(self) -> RenderableType:
         """The running steps and a line about the run, within the height and width."""

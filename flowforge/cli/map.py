@@ -14,6 +14,7 @@ from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.journals import journal_option, open_journal
 from flowforge.cli.logs import log_options, open_log
+from flowforge.cli.printing import print_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -169,7 +170,7 @@ async def _run(
             def tell(lines: Iterable[str]) -> None:
                 for line in lines:
                     if not settings.is_quiet:
-                        click.echo(line, err=True)
+                        print_note(line)
 
             runner = BatchRunner(
                 batch,
@@ -228,7 +229,7 @@ def _conclude(out: RowFile, *, is_quiet: bool) -> ExitCode:
     failed = [result for result in out.results if result.failures]
     if failed and not is_quiet:
         for result in failed[:20]:
-            click.echo(f"row {result.row} failed: {result.failures[0]}", err=True)
+            print_note(f"row {result.row} failed: {result.failures[0]}")
         if len(failed) > 20:
             click.echo(f"and {len(failed) - 20} more", err=True)
         click.echo("to go on with them: the same command with --retry-failed", err=True)

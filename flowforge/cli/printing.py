@@ -1,8 +1,12 @@
-"""Texts on stdout: as they are for files and programs, harmless for terminals."""
+"""Texts on stdout and stderr: as they are for files and programs, harmless for terminals."""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 
 def print_text(text: str) -> None:
@@ -10,9 +14,18 @@ def print_text(text: str) -> None:
 
     On a terminal its control codes show as marks, because a terminal would obey them.
     """
-    if sys.stdout.isatty():
+    _write(sys.stdout, text)
+
+
+def print_note(line: str) -> None:
+    """The same for a line on stderr: what is told beside a result quotes such texts, too."""
+    _write(sys.stderr, f"{line}\n")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    if stream.isatty():
         from flowforge.view.printable import printable
 
         text = printable(text)
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    stream.write(text)
+    stream.flush()

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
+from flowforge.cli.printing import print_note
 from flowforge.view.event_lines import step_line, weight_of
 from flowforge.view.printable import one_line
 from flowforge.view.run_view import RunView
@@ -113,8 +114,7 @@ class NoProgress:
 
     def note(self, line: str) -> None:
         """One line on stderr."""
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
+        print_note(line)
 
 
 class PlainProgress(NoProgress):

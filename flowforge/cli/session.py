@@ -23,7 +23,7 @@ from flowforge.cli.event_records import event_record, place_of
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import print_json_line, report_run_failure
 from flowforge.cli.logs import open_log
-from flowforge.cli.printing import print_text
+from flowforge.cli.printing import print_note, print_text
 from flowforge.cli.progress import Progress, choose_progress
 from flowforge.control.desk import Control
 from flowforge.control.orders import socket_path
@@ -341,5 +341,4 @@ class Session:
 
     def _say(self, line: str) -> None:
         if not self._options.is_quiet:
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
+            print_note(line)

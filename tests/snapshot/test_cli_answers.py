@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
+import sys
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from flowforge.cli.answers import chosen, read_answers
+from flowforge.cli.answers import TerminalAsker, chosen, read_answers
 from flowforge.cli.app import app
-from flowforge.errors import WorkflowError
+from flowforge.cli.failures import report
+from flowforge.cli.progress import NoProgress
+from flowforge.errors import ToolError, WorkflowError
+from flowforge.runtime.commands import StartQuestion
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
 APPROVAL = """\
@@ -108,3 +117,56 @@ def test_a_choice_is_made_by_text_or_number(line: str, expected: str | None) -> 
 
 def test_without_choices_any_line_is_an_answer() -> None:
     assert "anything" == chosen("anything", ())
+
+
+class Terminal(io.StringIO):
+    """Says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextlib.contextmanager
+def at_a_terminal(typed: bytes, monkeypatch: pytest.MonkeyPatch) -> Generator[Terminal]:
+    """What comes to stderr, with something typed; within a test, for pytest sets both itself."""
+    read, write = os.pipe()
+    os.write(write, typed)
+    with os.fdopen(read) as stdin, os.fdopen(write, "wb"), monkeypatch.context() as patched:
+        patched.setattr(sys, "stdin", stdin)
+        terminal = Terminal()
+        patched.setattr(sys, "stderr", terminal)
+        yield terminal
+
+
+HOSTILE = StartQuestion("q", "go\x1b[2J on\x07?", ("yes", "n\x1b[31mo"), {"a": "\x9b2J"})
+
+
+async def test_control_codes_in_a_question_do_not_reach_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with at_a_terminal(b"1\n", monkeypatch) as terminal:
+        assert "yes" == await TerminalAsker(NoProgress())(HOSTILE)
+
+    assert "q: go␛[2J on␇?" in terminal.getvalue()
+    assert not {"\x1b", "\x07", "\x9b"} & set(terminal.getvalue())
+
+
+async def test_what_follows_a_question_that_is_cancelled_begins_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with at_a_terminal(b"", monkeypatch) as terminal:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(TerminalAsker(NoProgress()), HOSTILE)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+
+    assert terminal.getvalue().endswith("> \n")
+
+
+def test_control_codes_in_an_error_do_not_reach_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with at_a_terminal(b"", monkeypatch) as terminal:
+        report(ToolError("TL203", "the tool said '\x1b]0;x\x07'"))
+
+    assert "the tool said '␛]0;x␇'" in terminal.getvalue()
