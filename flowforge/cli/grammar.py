@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound="Callable[..., object]")
 
 _NOT_IN_GRAMMAR = ExitCode.RUN_FAILED
+# Of a long line, on either side of where a text stops.
+_SHOWN_CHARS = 40
 
 
 def _grammar_options(command: Command) -> Command:
@@ -179,19 +181,25 @@ def sample(
 
 
 def _text_of(text: str | None, text_file: Path | None) -> str:
-    if text is not None:
-        return text
-    if text_file is None:
-        return sys.stdin.read()
     from flowforge.errors import WorkflowError
 
+    what = "on stdin" if text_file is None else repr(str(text_file))
+    what = what if text is None else "in TEXT"
     try:
-        return text_file.read_text("utf-8")
+        if text is not None:
+            judged = text
+        elif text_file is not None:
+            judged = text_file.read_text("utf-8")
+        else:
+            judged = sys.stdin.read()
+        # Arguments and stdin that are not UTF-8 come as surrogates.
+        judged.encode()
+    except UnicodeError as error:
+        raise WorkflowError("WF430", f"the text {what} is not UTF-8") from error
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise WorkflowError(
-            "WF430", f"the text {str(text_file)!r} cannot be read: {reason}"
-        ) from error
+        raise WorkflowError("WF430", f"the text {what} cannot be read: {reason}") from error
+    return judged
 
 
 def _source(file: str) -> LarkSource:
@@ -265,10 +273,20 @@ def _exactness(found: LarkGrammar | None) -> str:
 
 
 def _print_stop(text: str, num_chars: int, following: str) -> None:
+    """The line where a text stops, or what of it lies around, with a caret below."""
+    from rich.cells import cell_len
+
+    from flowforge.view.printable import printable
+
     start = text.rfind("\n", 0, num_chars) + 1
     line = text[start:].split("\n", 1)[0]
+    stop = num_chars - start
+    first = max(0, stop - _SHOWN_CHARS)
+    last = stop + _SHOWN_CHARS
+    before = ("…" if first else "") + printable(line[first:stop])
+    behind = printable(line[stop:last]) + ("…" if last < len(line) else "")
     number = str(text.count("\n", 0, num_chars) + 1)
-    before = "".join(char if char == "\t" else " " for char in text[start:num_chars])
     click.echo(f"the text stops being in the grammar after {num_chars} characters")
-    click.echo(f"{number} | {line}")
-    click.echo(f"{' ' * len(number)} | {before}^ here could follow: {following}")
+    click.echo(f"{number} | {before}{behind}")
+    margin = " " * cell_len(before)
+    click.echo(f"{' ' * len(number)} | {margin}^ here could follow: {following}")

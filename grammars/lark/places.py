@@ -79,6 +79,11 @@ class Places:
                 return _within(literal, definition.location.file, marker)
         return definition.location
 
+    def of_broken_regex(self) -> Location | None:
+        """Where the first literal stands that is no regex of Python's."""
+        found = (one for one in self._literals() if not _compiles(one[0]))
+        return next((_within(literal, file, "") for literal, file in found), None)
+
     def of_rule(self, name: str) -> Location:
         """Where a rule is defined; one that lark made from an operator is placed by its source."""
         base = name.removeprefix("__")
@@ -180,12 +185,23 @@ def _ignored(statement: Tree[Any], file: str) -> _Definition:
 
 def _defined(statement: Tree[Any], location: Location, is_rule: bool) -> _Definition:
     definition = _Definition(location, is_rule)
-    for value in statement.scan_values(lambda _: True):
+    for value in _leaves(statement):
         if getattr(value, "type", None) in ("STRING", "REGEXP"):
             definition.literals.append(value)
         elif getattr(value, "is_term", False):
             definition.uses.append(value.name)
     return definition
+
+
+def _leaves(statement: Tree[Any]) -> Iterator[Any]:
+    """What a statement is made of, in order; iterative, because lark's own walk recurses."""
+    pending = [*reversed(statement.children)]
+    while pending:
+        value = pending.pop()
+        if hasattr(value, "children"):
+            pending += reversed(value.children)
+        else:
+            yield value
 
 
 def _content(file: Any) -> tuple[str, str]:
@@ -197,13 +213,26 @@ def _content(file: Any) -> tuple[str, str]:
     return Path(file).read_text("utf-8"), str(file)
 
 
-def _is_pattern(literal: Token, pattern: Pattern) -> bool:
+def _as_pattern(literal: Token) -> Pattern:
     from lark.load_grammar import (
         _literal_to_pattern,  # pyright: ignore[reportPrivateUsage]  # there is no public one
     )
 
-    written = _literal_to_pattern(literal)  # type: ignore[no-untyped-call]
+    pattern: Pattern = _literal_to_pattern(literal)  # type: ignore[no-untyped-call]
+    return pattern
+
+
+def _is_pattern(literal: Token, pattern: Pattern) -> bool:
+    written = _as_pattern(literal)
     return bool(written.value == pattern.value and written.flags == pattern.flags)
+
+
+def _compiles(literal: Token) -> bool:
+    try:
+        re.compile(_as_pattern(literal).to_regexp())
+    except re.error:
+        return False
+    return True
 
 
 def _within(literal: Token, file: str, marker: str) -> Location:

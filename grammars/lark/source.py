@@ -45,11 +45,13 @@ class LarkSource:
         """Read a grammar file. Raises WorkflowError WF430 when it cannot be read."""
         path = Path(path)
         try:
-            text = path.read_text("utf-8")
-        except (OSError, ValueError) as error:
-            reason = (getattr(error, "strerror", None) or str(error)).lower()
-            message = f"the grammar {str(path)!r} cannot be read: {reason}"
+            text = path.read_text("utf-8-sig")
+        except OSError as error:
+            message = f"the grammar {str(path)!r} cannot be read: {(error.strerror or '').lower()}"
             raise WorkflowError("WF430", message, help="check the path") from error
+        except ValueError as error:
+            message = f"the grammar {str(path)!r} cannot be read: {error}"
+            raise WorkflowError("WF430", message, help="save it as UTF-8") from error
         return cls(text, str(path), path.parent)
 
 
@@ -149,8 +151,25 @@ def _not_found(error: OSError, source: LarkSource) -> WorkflowError:
     )
 
 
+def _reason(error: Exception) -> str:
+    """Lark's words, where they are for users."""
+    from lark.lexer import TerminalDef
+
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, re.error):
+        return f"no regex of Python's: {error}"
+    match error.args:
+        case (str(text), TerminalDef(name=name)):
+            # Of Earley with a lexer of its own, about a regex that matches nothing at all.
+            reason = "may match the empty text" if "zero-width" in text else text
+            return f"terminal '{name}' {reason}"
+        case _:
+            return re.sub(r"(?:Non)?Terminal\(('\w+')\)", r"\1", str(error))
+
+
 def _refused(error: Exception, source: LarkSource, start: str) -> WorkflowError:
-    text = str(error)
+    text = _reason(error)
     head = text.split("\n", 1)[0].strip()
     found = _PLACE.search(text)
     location = None
@@ -161,6 +180,8 @@ def _refused(error: Exception, source: LarkSource, start: str) -> WorkflowError:
         location = Location(source.file, int(line), int(getattr(error, "column", 1)))
     places = Places(source.text, source.file, {})
     names = [*_QUOTED.findall(text), *re.findall(r"\b\w+\b", text)]
+    if location is None and isinstance(error, re.error):
+        location = places.of_broken_regex()
     if location is None:
         location = next((place for name in names if (place := places.of_name(name))), None)
     help = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 from click.testing import CliRunner
 
 from flowforge.cli.app import app
@@ -112,3 +113,60 @@ def test_check_shows_what_lark_refuses(tmp_path: Path) -> None:
         "error[WF431]: lark refuses the grammar: rule 'x' used but not defined (in rule start)\n"
         f"  --> {file}:1:1\n{file}: cannot be masked\n"
     ) == result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("start: " + "(" * 3000 + '"a"' + ")" * 3000, "1:1", "it is nested too deep"),
+        ("start: A\nA: /" + "(" * 3000 + "a" + ")" * 3000 + "/", "1:1", "it is nested too deep"),
+        ("start: A\nA: /[a]{0,9}/\n", "2:1", "terminal 'A' may match the empty text"),
+        ('start: "a"\n  | B\nB: "b" /(/\n', "3:8", "no regex of Python's: missing )"),
+        ('start: "é" /\\p{L}+/\n', "1:12", "no regex of Python's: bad escape \\p"),
+        ("", "1:1", "using an undefined rule: 'start'"),
+    ],
+)
+def test_check_says_in_plain_words_what_is_refused(
+    tmp_path: Path, text: str, place: str, words: str
+) -> None:
+    file = tmp_path / "g.lark"
+    file.write_text(text, "utf-8")
+
+    result = grammar("check", str(file))
+
+    assert 3 == result.exit_code
+    assert f"error[WF431]: lark refuses the grammar: {words}" in result.stdout
+    assert f"--> {file}:{place}\n" in result.stdout
+
+
+def test_a_byte_order_mark_before_a_grammar_is_none_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "g.lark"
+    file.write_bytes(b'\xef\xbb\xbfstart: "a"\r\n')
+
+    assert 0 == grammar("check", str(file)).exit_code
+
+
+def test_a_grammar_that_is_no_utf_8_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "g.lark"
+    file.write_bytes(b"\xff\xfe")
+
+    result = grammar("check", str(file))
+
+    assert 2 == result.exit_code
+    assert "help: save it as UTF-8" in result.stderr
+
+
+def test_a_text_that_is_no_utf_8_is_refused() -> None:
+    result = CliRunner().invoke(app, ["grammar", "test", "flowforge/json"], input=b"\xff\xfe")
+
+    assert 2 == result.exit_code
+    assert "error[WF430]: the text on stdin is not UTF-8" in result.stderr
+
+
+def test_test_shows_a_long_line_only_around_its_stop() -> None:
+    result = grammar("test", "flowforge/json", "[" + "1," * 5000 + "x" + ",2" * 5000)
+
+    _, line, caret = result.stdout.splitlines()
+    assert len(line) < 100
+    assert "x" == line[caret.index("^")]
+    assert line.startswith("1 | …") and line.endswith("…")
