@@ -171,14 +171,16 @@ class Acting(Screen[None]):
             return None
 
     def action_answer(self) -> None:
-        """Answer the question that waits longest."""
+        """Answer the chosen question, or the one that waits longest."""
         if not self.view.questions:
             self.notify("nothing waits for an answer")
             return
         control = self._control_for("answer")
         if control is None:
             return
-        question = self.view.questions[0].question
+        waiting = self.view.questions
+        chosen = next((one for one in waiting if one.path == self._chosen_path), waiting[0])
+        question = chosen.question
         if question is None:
             return
         shown = "" if question.show is None else value_text(question.show)

@@ -90,7 +90,9 @@ def open_journal_run(journal: JournalReader, run_id: str) -> OpenedRun:
         place = ["--journal", str(journal.path), "--wait-for-answers"]
         return begin_detached(journal.path, [*arguments, *place])
 
-    return OpenedRun(run.run_id, run, journal, run, begin)
+    row = journal.run(run.run_id)
+    begun_at = None if row.num_resumes else row.begun.created_at
+    return OpenedRun(run.run_id, run, journal, run, begin, begun_at)
 
 
 def read_keymap(file: Path) -> dict[str, str]:

@@ -20,7 +20,8 @@ class OpenedRun:
     """name: the run's id, or what else it is called by. control: None where it can only be watched.
 
     journal: belongs to whoever opened it; None where the run is in none. begin: carries a command
-    of `flowforge` out on this journal in the background; blocks until its run has begun.
+    of `flowforge` out on this journal in the background; blocks until its run has begun. begun_at:
+    Unix time; None where the run's own time is not counted from there.
     """
 
     name: str
@@ -28,6 +29,7 @@ class OpenedRun:
     journal: JournalReader | None = None
     control: RunControl | None = None
     begin: Callable[[Sequence[str]], Detached | NotBegun] | None = None
+    begun_at: float | None = None
 
     def works_at(self, path: str) -> Sequence[WorkRow]:
         """What the journal has of a path. Raises FlowForgeError."""

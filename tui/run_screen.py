@@ -110,6 +110,7 @@ class RunScreen(Looking, Acting, Screen[None]):
         self._tree_drawn_s = 0.0
         self._event_at_s = time.monotonic()
         self._num_asked = 0
+        self._has_caught_up = False
         self._is_behind = False
         self._drawn_at_s = 0.0
 
@@ -194,15 +195,15 @@ class RunScreen(Looking, Acting, Screen[None]):
             return False
         if batch.is_new:
             self.timeline, self.place = Timeline(), None
+            self._has_caught_up = False
         for event in batch.events:
             self.timeline.take(event)
-        if batch.events:
-            self._event_at_s = time.monotonic()
         self.link = batch.link
         if self.place is None:
             self.view = self.timeline.view_at(len(self.timeline))
             if batch.statistics is not None:
                 self.view.take_statistics(batch.statistics)
+            self._take_time(has_events=bool(batch.events), has_more=batch.has_more)
             if not batch.has_more:
                 self._call_for_answers()
         if batch.has_more:
@@ -212,6 +213,19 @@ class RunScreen(Looking, Acting, Screen[None]):
             self._slots, self._tree_drawn_s = StreamSlots(), 0.0
         self._is_behind = batch.has_more
         return batch.has_more
+
+    def _take_time(self, *, has_events: bool, has_more: bool) -> None:
+        """Rates and durations go on while a run that lives tells nothing."""
+        now_s = self.now_s
+        if self._has_caught_up and not has_events:
+            self.view.take_time(now_s)
+        elif has_events and not has_more and not self._has_caught_up:
+            self._has_caught_up = True
+            begun_at = self.opened.begun_at
+            if begun_at is not None and self.link == "live" and not self.view.is_over:
+                # Its last event may be long ago.
+                self.view.take_time(time.time() - begun_at)
+        self._event_at_s = time.monotonic()
 
     def _call_for_answers(self) -> None:
         """Ring once for each question that came."""

@@ -7,6 +7,7 @@ so frames are whole and nothing flickers; the height stays within the terminal's
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from flowforge.view.run_view import RunView
 from flowforge.view.texts import clock_text
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from types import TracebackType
     from typing import Self
 
@@ -51,8 +52,11 @@ def terminal_console() -> Console | None:
 class LiveProgress:
     """Owns the terminal's last lines while it is entered."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: seconds."""
         self._console = console
+        self._clock = clock
+        self._looked_at_s = clock()
         self._view = RunView()
         self._is_left = False
         self._is_suspended = False
@@ -83,6 +87,7 @@ class LiveProgress:
     def show(self, event: Event) -> None:
         """Count a text, or let a line about a step's end scroll up."""
         self._view.take(event)
+        self._looked_at_s = self._clock()
         fact = event.fact
         if isinstance(fact, _ENDS):
             self._console.print(_ended(fact))
@@ -93,6 +98,10 @@ class LiveProgress:
         """Draw the running steps, unless a question has the terminal."""
         if self._is_suspended or self._is_left:
             return
+        # Rates and times go on while a run tells nothing.
+        now_s = self._clock()
+        self._view.take_time(self._view.time_s + now_s - self._looked_at_s)
+        self._looked_at_s = now_s
         self._live.update(self.render(), refresh=True)
 
     @contextmanager

@@ -119,6 +119,10 @@ class RunView:
             case _:
                 pass
 
+    def take_time(self, time_s: float) -> None:
+        """It is so late in the run, though nothing has been told since."""
+        self.time_s = max(self.time_s, time_s)
+
     def take_statistics(self, statistics: BackendStatistics) -> None:
         """What the run's backend counted a moment ago."""
         self.statistics = statistics

@@ -40,6 +40,20 @@ def test_a_running_step_shows_its_tokens_its_rate_and_its_latest_words() -> None
     assert "  0 of 2 steps · 00:02" == shown[2]
 
 
+def test_time_goes_on_and_rates_end_while_nothing_is_told() -> None:
+    clock = iter([0.0, 0.0, 0.0, 60.0])
+    console = Console(
+        file=io.StringIO(), width=80, height=24, force_terminal=True, color_system=None
+    )
+    progress = LiveProgress(console, lambda: next(clock))
+    progress.show(Event(0, 0.0, StepStarted("a", "gen")))
+    progress.show(Event(1, 1.0, StepText("a", "word", 30)))
+
+    progress.refresh()
+
+    assert "  0 of 1 steps · 01:01" == lines(progress, console)[-1]
+
+
 def test_a_step_alone_streams_its_last_lines() -> None:
     text = "\n".join(f"line {idx}" for idx in range(20))
     progress, console = view(StepStarted("a", "gen"), StepText("a", text, 40))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,7 @@ from viewer_runs import (
 
 from flowforge.control.detaching import Detached, NotBegun
 from flowforge.errors import EngineError
-from flowforge.runtime.events import Event, RunStarted, StepStarted, StepText
+from flowforge.runtime.events import Event, RunStarted, StepAsked, StepStarted, StepText
 from flowforge.tui.app import ViewerApp
 from flowforge.tui.dialogs import ConfirmDialog, LineDialog
 from flowforge.tui.lines import LineList
@@ -65,8 +66,8 @@ class Viewer:
     ) -> None:
         self.source = GivenSource(events)
         self.control = control
-        opened = OpenedRun("0630-1200-abcdef", self.source, None, control, begin)
-        self.app = ViewerApp(run=opened)
+        self.opened = OpenedRun("0630-1200-abcdef", self.source, None, control, begin)
+        self.app = ViewerApp(run=self.opened)
 
     @property
     def screen(self) -> RunScreen:
@@ -292,6 +293,30 @@ async def test_a_question_is_answered_by_a_choice() -> None:
         await viewer.press(pilot, "down", "enter")
 
     assert [("answer", "gate", "no")] == control.orders
+
+
+async def test_of_two_questions_the_chosen_one_is_answered() -> None:
+    control = NotedControl()
+    first = asking()
+    asked = StepAsked("tone", "Which tone?", ("warm", "dry"), None)
+    second = events_of(StepStarted("tone", "ask"), asked, first=len(first))
+    viewer = Viewer([*first, *second], control)
+    async with viewer.app.run_test(size=(100, 30)) as pilot:
+        await viewer.drawn_with(pilot, "? 2 to answer")
+        await viewer.press(pilot, "G")
+        assert "tone: Which tone?" in await viewer.press(pilot, "a")
+        await viewer.press(pilot, "enter")
+
+    assert [("answer", "tone", "warm")] == control.orders
+
+
+async def test_the_time_of_a_run_that_waits_is_right_when_it_is_opened_late() -> None:
+    viewer = Viewer(asking())
+    viewer.opened.begun_at = time.time() - 3_600
+    async with viewer.app.run_test(size=(100, 30)) as pilot:
+        await viewer.drawn_with(pilot, "running 1:0")
+
+        assert 0 == viewer.screen.view.tokens_per_s()
 
 
 async def test_a_run_without_control_says_that_it_can_only_be_watched() -> None:
