@@ -369,7 +369,12 @@ class PrefixTree:
         return *worth, item.last_use
 
     def _is_unneeded(self, item: Donor) -> bool:
-        return item.is_evictable and not item.may_return and not self._claims(item)
+        if not item.is_evictable or item.may_return or self._claims(item):
+            return False
+        # Whoever goes on behind the page above, and begins alike, copies rows of this one.
+        assert item.parent is not None, "what is evictable hangs under something"
+        start, first = item.parent.depth * self.page_size, item.tokens[:1]
+        return all(one.tokens[start : start + 1] != list(first) for one in item.parent.expectations)
 
     def _tails_along(self, expectation: Expectation, node: Node) -> list[Tail]:
         """The tails of a node whose rows are the expectation's next ones."""

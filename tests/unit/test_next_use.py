@@ -148,6 +148,20 @@ def test_a_last_use_frees_nothing_that_others_hold_expect_or_left_open() -> None
     assert 8 == cached_len(kv, prefix)
 
 
+@pytest.mark.parametrize("num_more", [4, 1])
+def test_a_last_use_leaves_rows_with_which_another_begins_its_next_page(num_more: int) -> None:
+    """Of a page of 4 the first 2 are common: in a full page, or in one filled in part."""
+    client, kv = small()
+    coming = client.open([*text(10), *text(8, first=5)])
+    client.core.expect_use(coming, 1)
+    ended = computed(client, [*text(10), *text(num_more, first=9)])
+    client.core.expect_last_use(ended)
+
+    client.core.close(ended)
+
+    assert 10 == cached_len(kv, [*text(10), *text(8, first=5)])
+
+
 def test_a_last_use_stated_while_it_generates_counts_at_the_end() -> None:
     client, kv = small()
     sequence = client.open(text(10))

@@ -14,6 +14,7 @@ from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from flowforge.engine.kv.cache import KvCache
+    from flowforge.engine.policy import Eviction
 
 
 def client_with(policy: SchedulingPolicy, *, num_pages: int = 64) -> tuple[Client, KvCache]:
@@ -72,9 +73,9 @@ def test_a_whole_page_that_ends_a_prompt_is_computed_again_where_pages_are_hashe
 
 @pytest.mark.parametrize(("eviction", "kept_first"), [("next_use", True), ("lru", False)])
 def test_what_holders_say_of_the_next_use_counts_only_under_next_use(
-    eviction: str, kept_first: bool
+    eviction: Eviction, kept_first: bool
 ) -> None:
-    policy = SchedulingPolicy(eviction=eviction)  # pyright: ignore[reportArgumentType]
+    policy = SchedulingPolicy(eviction=eviction)
     client, kv = client_with(policy, num_pages=16)
     sequences = [client.open(text(24, first=n)) for n in (1, 2)]
     for sequence in sequences:
