@@ -120,7 +120,9 @@ def _piped(node: Piped, scope: Mapping[str, JsonValue]) -> JsonValue:
     if filter_ is None:
         raise EvaluationError("WF404", f"there is no filter {node.filter!r}")
     arguments = [_evaluate(argument, scope) for argument in node.arguments]
-    meter = scope.token_meter if isinstance(scope, MeasuredScope) else None
+    meter = None
+    if filter_.token_function is not None and isinstance(scope, MeasuredScope):
+        meter = scope.token_meter
     return filter_.apply(_evaluate(node.subject, scope), arguments, meter)
 
 

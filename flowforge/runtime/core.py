@@ -34,7 +34,7 @@ from flowforge.runtime.failures import failure_event
 from flowforge.runtime.graph import graph_of
 from flowforge.runtime.scopes import open_scope
 from flowforge.runtime.stages import check_step, start_step
-from flowforge.runtime.state import Failure, Phase, RunState, ScopeState
+from flowforge.runtime.state import Failure, Phase, RunState, ScopeState, StepState
 from flowforge.runtime.verbs.rules import ReturnedValue
 from flowforge.runtime.verdicts import stop_scope
 
@@ -87,8 +87,6 @@ def advance(state: RunState, *reports: Report) -> Decision:
 
 def _take(after: Consequences, report: Report) -> None:
     state = after.state
-    if isinstance(report, Answered | Returned) and report.is_cached:
-        after.facts.append(StepCached(report.path))
     match report:
         case Begin():
             after.facts.append(RunStarted(state.program.name, state.inputs, state.seed))
@@ -97,9 +95,13 @@ def _take(after: Consequences, report: Report) -> None:
             open_scope(after, state.top)
         case Opened(path):
             conversation_opened(after, path)
-        case Answered(path, done):
+        case Answered(path, done, is_cached):
+            if is_cached:
+                after.facts.append(StepCached(path))
             work_ended(after, path, done)
-        case Returned(path, value):
+        case Returned(path, value, is_cached):
+            if is_cached:
+                after.facts.append(StepCached(path))
             work_ended(after, path, ReturnedValue(value))
         case Failed(path, error):
             work_ended(after, path, error)
@@ -123,10 +125,10 @@ def _settle(after: Consequences) -> None:
     """Carry out verdicts, close scopes and start steps until there is nothing left to do."""
     while True:
         if (changed := after.next_check()) is not None:
-            if isinstance(changed, ScopeState):
-                check_scope(after, changed)
-            else:
+            if isinstance(changed, StepState):
                 check_step(after, changed)
+            else:
+                check_scope(after, changed)
         elif (step := after.next_ready()) is not None:
             start_step(after, step)
         else:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
 from programs import block, for_each, gen, never, program
 
 from flowforge.backends.protocol import GenerationDone, Usage
+from flowforge.collector import resting_collector
 from flowforge.errors import InternalError
 from flowforge.language.program import SamplingSpec
 from flowforge.runtime.commands import (
@@ -22,7 +24,7 @@ from flowforge.runtime.commands import (
     Succeeded,
 )
 from flowforge.runtime.core import advance, new_state
-from flowforge.runtime.state import TRANSITIONS, Status
+from flowforge.runtime.state import TRANSITIONS, ScopeState, Status, StepState
 
 if TYPE_CHECKING:
     from flowforge.language.program import Step
@@ -39,6 +41,10 @@ def answered(path: str, text: str = "ok") -> Answered:
 
 def started(decision: Decision) -> list[str]:
     return [command.path for command in decision.commands if isinstance(command, StartGeneration)]
+
+
+def num_instances() -> int:
+    return sum(type(one) in {ScopeState, StepState} for one in gc.get_objects())
 
 
 def test_steps_that_wait_for_nobody_start_together_in_file_order() -> None:
@@ -96,6 +102,20 @@ def test_a_loop_over_a_text_fails_and_says_what_it_got() -> None:
     assert isinstance(outcome, Broken)
     assert "WF503" == outcome.failures[0].error.code
     assert "a string, expected a list" in outcome.failures[0].error.message
+
+
+def test_a_branch_that_ended_leaves_nothing_to_the_garbage_collector() -> None:
+    state = state_of(for_each("loop", list(range(10)), block(gen("inner")), limit=2))
+    advance(state, Begin())
+
+    gc.collect()
+    with resting_collector():
+        num_before = num_instances()
+        for idx in range(8):
+            advance(state, Opened(f"loop[{idx}]/inner"))
+            advance(state, answered(f"loop[{idx}]/inner"))
+
+        assert num_before == num_instances()
 
 
 def test_an_output_that_cannot_be_computed_is_a_failure_with_its_name() -> None:
