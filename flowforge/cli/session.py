@@ -265,7 +265,10 @@ class Session:
         """Somebody may connect from now on."""
         run_id = self._run_id = journal.run_id
         self._place = place_of(journal.path, run_id, os.getpid())
-        if not self._options.as_json:
+        # Whoever began it in the background waits for this line, however the run is shown.
+        if self._options.waits_for_answers:
+            print_note(f"run {run_id}")
+        elif not self._options.as_json:
             self._say(f"run {run_id}")
 
     async def _follow(self, run: RunHandle[object]) -> Fact:

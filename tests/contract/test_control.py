@@ -51,6 +51,7 @@ def flowforge(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
+        timeout=60,
     )
 
 
@@ -227,6 +228,17 @@ def test_forgetting_a_run_takes_its_log_and_socket_away(folder: Path) -> None:
 
     assert {".log", ".sock", ".lock"} == left
     assert [] == list((folder / "runs.db.locks").iterdir()), name
+
+
+@pytest.mark.parametrize("display", ["--quiet", "--json"])
+def test_a_run_in_the_background_is_named_however_it_is_shown(folder: Path, display: str) -> None:
+    (folder / "answers.json").write_text('{"gate": "yes"}', encoding="utf-8")
+    options = ("--backend", "script:script.json", "--answers", "answers.json", display)
+
+    begun = flowforge(folder, "run", "gate.yaml", *options, "--detach")
+
+    assert 0 == begun.returncode, begun.stderr
+    until(lambda: status(folder, begun.stdout.strip()) == "done")
 
 
 def test_a_run_that_fails_to_begin_says_so(folder: Path) -> None:
