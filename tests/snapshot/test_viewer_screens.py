@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from viewer_runs import GivenSource, NotedControl, asking, done, failed, paged, running
 
 from flowforge.backends.protocol import BackendStatistics
 from flowforge.journal.journal import Journal
+from flowforge.journal.records import RunSummary
 from flowforge.tui.app import ViewerApp
 from flowforge.tui.opened_run import OpenedRun
+from flowforge.view.sources import RunListing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from textual.pilot import Pilot
 
+    from flowforge.journal.records import RunStatus
     from flowforge.runtime.events import Event
 
 FOLDER = Path(__file__).parent / "viewer"
@@ -53,11 +59,16 @@ def viewer_on(events: list[Event], *, is_ascii: bool = False) -> ViewerApp:
 
 async def picture_of(app: ViewerApp, size: tuple[int, int], *keys: str) -> str:
     async with app.run_test(size=size) as pilot:
+        await _settled(app, pilot)
+        return await _picture_behind(app, pilot, keys)
+
+
+async def _picture_behind(app: ViewerApp, pilot: Pilot[None], keys: Sequence[str]) -> str:
+    picture = ""
+    for key in keys:
+        await pilot.press(key)
         picture = await _settled(app, pilot)
-        for key in keys:
-            await pilot.press(key)
-            picture = await _settled(app, pilot)
-        return picture
+    return picture or await _settled(app, pilot)
 
 
 async def _settled(app: ViewerApp, pilot: Pilot[None]) -> str:
@@ -129,6 +140,50 @@ async def test_each_page(name: str, state: str, keys: tuple[str, ...]) -> None:
 )
 async def test_pages_at_80_by_24(name: str, state: str, keys: tuple[str, ...]) -> None:
     compare(name, await picture_of(viewer_on(PAGES[state]), (80, 24), *keys))
+
+
+async def test_pages_of_a_run_that_goes_on_at_80_by_24() -> None:
+    app = viewer_on(STATES["running"])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await _settled(app, pilot)
+        for name, keys in (
+            ("limits", ["L"]),
+            ("help", ["question_mark"]),
+            ("cancel", ["down", "c"]),
+            ("step-running", ["G", "enter"]),
+        ):
+            compare(f"{name}-80x24", await _picture_behind(app, pilot, keys))
+            await pilot.press("escape")
+
+
+async def test_a_list_of_runs_in_each_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun_at = datetime(2026, 6, 30, 12).timestamp()
+    states = ["running", "done", "failed", "cancelled", "interrupted"]
+    runs = [
+        RunListing(
+            RunSummary(
+                f"0630-120{idx}-abcdef",
+                "漢字 [b]run[/b]" if state == "done" else "analyst",
+                "analyst.yaml",
+                "running" if state == "interrupted" else cast("RunStatus", state),
+                begun_at,
+                None if state in {"running", "interrupted"} else begun_at + 60 * idx,
+                0,
+            ),
+            state,
+        )
+        for idx, state in enumerate(states)
+    ]
+    monkeypatch.setattr("flowforge.tui.runs_screen.listings", lambda _: runs)
+
+    with Journal(tmp_path / "runs.db") as journal:
+        app = ViewerApp(journal)
+        async with app.run_test(size=(80, 24)) as pilot:
+            compare("runs-80x24", await _settled(app, pilot))
+            await pilot.resize_terminal(120, 36)
+            compare("runs", await _settled(app, pilot))
 
 
 async def test_a_list_without_runs(tmp_path: Path) -> None:
