@@ -39,7 +39,18 @@ def _forms(value: str) -> Iterator[str]:
             yield json.dumps(piece, ensure_ascii=False)[1:-1]
             yield repr(piece)[1:-1]
             octets = piece.encode("utf-8", "surrogateescape")
-            yield quote(octets, safe="")
-            yield quote_plus(octets)
-            yield base64.b64encode(octets).decode().rstrip("=")
-            yield base64.urlsafe_b64encode(octets).decode().rstrip("=")
+            yield from (quote(octets, safe=""), quote(octets), quote_plus(octets))
+            yield from _base64_forms(octets)
+
+
+def _base64_forms(octets: bytes) -> Iterator[str]:
+    """As base64 writes them, also amid other octets, as in `user:password`."""
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        yield encode(octets).decode().rstrip("=")
+        for num_before in range(3):
+            # Characters that hold bits of neighbours too are left out.
+            inner = encode(b"\0" * num_before + octets)[
+                (8 * num_before + 5) // 6 : 8 * (num_before + len(octets)) // 6
+            ].decode()
+            if len(inner) >= MIN_CHARS:
+                yield inner

@@ -245,6 +245,18 @@ def test_short_lines_of_a_secret_are_not_masked_on_their_own() -> None:
         SecretBox.read(["BRACES"], {"BRACES": "{ }"})
 
 
+@pytest.mark.parametrize("before", ["", "u", "us", "user:"])
+def test_a_secret_is_masked_as_a_part_of_what_is_encoded(before: str) -> None:
+    mask = mask_of([CANARY])
+    assert mask is not None
+
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        shown = mask(f"Basic {encode(f'{before}{CANARY}@host'.encode()).decode()}")
+        assert "***" in shown
+        assert len(before) + len("@host") + 12 > len(shown.removeprefix("Basic ")), shown
+    assert "https://host/***?k=***" == mask(f"https://host/{quote(CANARY)}?k={quote(CANARY)}")
+
+
 def test_an_error_whose_cause_shows_a_secret_loses_the_cause() -> None:
     box = SecretBox({"API_KEY": CANARY})
     error, harmless = ToolError("TL201", f"raised {CANARY}"), ToolError("TL201", "raised")
