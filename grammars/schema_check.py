@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from flowforge.grammars.json_options import STRICT
+from flowforge.grammars.lowering.endless import endless_references
 from flowforge.grammars.lowering.formats import MASKED, asks_judge_only, is_masked
 from flowforge.grammars.lowering.local_references import with_local_references
 from flowforge.grammars.lowering.positions import ANNOTATIONS, KNOWN, inner_schemas
@@ -86,7 +87,8 @@ def check_words(schema: JsonInput) -> list[SchemaProblem]:
     broken = [*_check_meta_schema(plain)]
     # What is no schema has no references to be followed.
     known = plain if broken else with_local_references(plain)
-    return [*broken, *_check_keywords(known, ())]
+    endless = [] if broken else [_endless(path) for path in endless_references(known)]
+    return [*broken, *_check_keywords(known, ()), *endless]
 
 
 def left_out(keyword: Unenforced, options: JsonOptions) -> SchemaProblem:
@@ -216,6 +218,14 @@ def _check_keyword(keyword: str, value: JsonValue, path: Path) -> Iterator[Schem
             yield _unknown_format(value, path)
     elif keyword not in KNOWN:
         yield _unknown_keyword(keyword, path)
+
+
+def _endless(path: Path) -> SchemaProblem:
+    return SchemaProblem(
+        to_pointer(path),
+        "no answer can end in it: each way through it comes back to itself",
+        help="leave it out of 'required', or give it an anyOf with something that ends",
+    )
 
 
 def _unknown_format(name: str, path: Path) -> SchemaProblem:

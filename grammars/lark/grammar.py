@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowforge.errors import WorkflowError
+from flowforge.errors import Location, WorkflowError
 from flowforge.grammars.compilation import (
     GrammarRefused,
     build_matcher,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MAX_LOAD_S = 30.0
 MAX_PARSE_S = 30.0
 # Of a tree as a value: each of its levels is an object and a list.
 MAX_TREE_DEPTH = 90
@@ -148,16 +149,29 @@ def load_lark(
     start: str = "start",
     parser: Parser = "earley",
     approximate: bool = False,
+    seconds: float = MAX_LOAD_S,
 ) -> LarkGrammar:
     """Load and translate a grammar (10 ms to a few seconds; no model is needed).
 
     approximate: leave out of the mask what it cannot do exactly; lark judges the finished text.
-    Raises WorkflowError, with file, line and column: WF430 for a grammar that cannot be read or is
-    too large, WF431 for one that lark refuses or no text can match, WF432 for constructs that
-    cannot be masked exactly.
+    Raises WorkflowError, with file, line and column: WF430 for a grammar that cannot be read, is
+    too large or takes longer than `seconds`, WF431 for one that lark refuses or no text can match,
+    WF432 for constructs that cannot be masked exactly.
     """
-    loaded = load_grammar(source, start=start, parser=parser)
-    return LarkGrammar(loaded, translate(loaded, approximate=approximate))
+
+    def load() -> LarkGrammar:
+        loaded = load_grammar(source, start=start, parser=parser)
+        return LarkGrammar(loaded, translate(loaded, approximate=approximate))
+
+    try:
+        return run_for(seconds, load)
+    except Interrupted as error:
+        raise WorkflowError(
+            "WF430",
+            f"reading the grammar took longer than {seconds:g} s",
+            location=Location(source.file, 1, 1),
+            help="nest fewer options and terminals into each other: each level multiplies them",
+        ) from error
 
 
 def lark_text(mask_grammar: str) -> str:

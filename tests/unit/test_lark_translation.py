@@ -214,6 +214,16 @@ def test_a_grammar_with_very_many_terminals_is_refused() -> None:
         _load("start: " + " | ".join(names) + "\n")
 
 
+def test_a_grammar_that_takes_too_long_to_read_is_refused() -> None:
+    text = "start: " + "(A " * 200 + ")?" * 200 + '\nA: "a"\n'
+
+    with pytest.raises(WorkflowError, match=r"took longer than 0\.1 s") as caught:
+        load_lark(LarkSource(text, "g.lark"), seconds=0.1)
+
+    assert "WF430" == caught.value.code
+    assert "g.lark:1:1" == str(caught.value.location)
+
+
 def test_work_is_interrupted_when_its_time_is_over() -> None:
     def forever() -> None:
         while True:
