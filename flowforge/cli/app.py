@@ -31,6 +31,7 @@ COMMANDS = {
     "schema": "flowforge.cli.schema:schema",
     "grammar": "flowforge.cli.grammar:grammar",
     "models": "flowforge.cli.models:models",
+    "bench": "flowforge.cli.bench:bench",
 }
 
 

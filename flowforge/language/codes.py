@@ -164,6 +164,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF530": "a step asks a person, and nobody is there to answer",
     "WF531": "an answer of a person that is none of the choices",
     "WF532": "an answer of a person that is no text",
+    "WF533": "a trace to replay that is not a table of rounds",
     "WF540": "rows of inputs that cannot be read or do not fit the workflow",
     "WF541": "an output of rows that is damaged, of another batch or not to be written",
     # Flows in Python.
@@ -281,6 +282,7 @@ ROOM_CODES: Mapping[str, str] = {
     "IN511": "a program holds something that has no hash",
     "IN512": "a work of a journal has no end",
     "IN513": "a journal lacks a conversation that it should have",
+    "IN540": "a workload of the bench waits for a call that never comes",
     "IN520": "a tool was called that is none",
     "IN601": "a turn was read before it was written",
 }

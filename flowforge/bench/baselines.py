@@ -1,0 +1,59 @@
+"""Policies to compare: the same engine, with less of what it can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from flowforge.engine.policy import SchedulingPolicy
+
+if TYPE_CHECKING:
+    from flowforge.engine.config import SharedAttention
+
+_NOTHING = SchedulingPolicy("none", "arrival", False, False, "lru")
+_FLOW = SchedulingPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """max_running: sequences in one step, None for as many as the run allows.
+
+    shared_attention: as in `EngineConfig`. tells_next_use: whether the engine is told what coming
+    calls begin with, and when they come.
+    """
+
+    name: str
+    policy: SchedulingPolicy
+    max_running: int | None = None
+    shared_attention: SharedAttention = "off"
+    tells_next_use: bool = False
+
+
+def _without(part: str, policy: SchedulingPolicy) -> Baseline:
+    return Baseline(f"flow-{part}", policy, None, "auto", tells_next_use=True)
+
+
+BASELINES: dict[str, Baseline] = {
+    one.name: one
+    for one in (
+        Baseline("serial", _NOTHING, max_running=1),
+        Baseline("batch", _NOTHING),
+        Baseline("block16", SchedulingPolicy("pages", "arrival", True, False, "lru")),
+        Baseline("radix", SchedulingPolicy("tokens", "prefix", False, False, "lru")),
+        Baseline("flow", _FLOW, None, "auto", tells_next_use=True),
+        _without("duplicates", replace(_FLOW, spares_duplicates=False)),
+        _without("logits", replace(_FLOW, shares_logits=False)),
+        _without("order", replace(_FLOW, admission="arrival")),
+        _without("next_use", replace(_FLOW, eviction="lru")),
+        Baseline("flow-shared_reads", _FLOW, None, "off", tells_next_use=True),
+    )
+}
+"""By name. serial: one call at a time, nothing is used again. batch: continuous batching, nothing
+is used again. block16: full pages are used again, as by servers that know them by their hashes:
+prompts that come together hit pages that another is about to compute, the last page of a prompt
+that is there whole is computed again, and what was used longest ago is evicted. radix: every
+token is used again, the longest cached prefix goes first, prompts that come together are each
+computed. flow: all that the engine can do. flow-PART: the same without a part.
+"""
+
+MAIN_BASELINES = ("serial", "batch", "block16", "radix", "flow")

@@ -1,0 +1,74 @@
+"""Whether the machine was quiet while something was measured."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+# Cores that other processes may take before times are not worth comparing.
+_MOST_OTHERS = 0.15
+# Of the wall time, on a thread that never waits.
+_LEAST_CPU_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Quietness:
+    """How much of the machine was this process's own.
+
+    cpu_share: its CPU time over wall time. others: cores that other processes used; None where the
+    system does not say.
+    """
+
+    cpu_share: float
+    others: float | None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether times may be compared."""
+        return self.cpu_share >= _LEAST_CPU_SHARE and (self.others or 0.0) <= _MOST_OTHERS
+
+
+class QuietnessMeter:
+    """Looks at the machine from its making to `look`."""
+
+    def __init__(self) -> None:
+        self._at, self._own, self._all = time.monotonic(), time.process_time(), _busy_s()
+
+    def look(self) -> Quietness:
+        """How it was since this was made."""
+        wall_s = time.monotonic() - self._at
+        own_s = time.process_time() - self._own
+        busy_s = _busy_s()
+        others = None
+        if busy_s is not None and self._all is not None:
+            others = max(0.0, busy_s - self._all - own_s) / wall_s
+        return Quietness(own_s / wall_s, others)
+
+
+def _busy_s(path: Path = Path("/proc/stat")) -> float | None:
+    """Seconds that all cores together have worked since the start of the machine."""
+    try:
+        words = path.read_text(encoding="ascii").splitlines()[0].split()
+    except OSError:
+        return None
+    user, nice, system, _idle, _waiting, irq, soft_irq = map(int, words[1:8])
+    return (user + nice + system + irq + soft_irq) / os.sysconf("SC_CLK_TCK")
+
+
+def machine_line() -> str:
+    """What a record of figures says of where they were taken."""
+    import platform
+
+    from flowforge.engine.cores import num_usable_cores
+
+    name = platform.processor() or platform.machine()
+    try:
+        rows = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(row.partition(":")[2].strip() for row in rows if row.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    threads = os.environ.get("OMP_NUM_THREADS", "default")
+    return f"{name}, {num_usable_cores()} cores, OMP_NUM_THREADS={threads}, load {load:.1f}"

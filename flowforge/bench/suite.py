@@ -1,0 +1,152 @@
+"""Workloads under policies, in turn: what `flowforge bench workflows` does."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from flowforge.bench.figures import Counts, Times, counts_of, times_of
+from flowforge.bench.program_calls import count_tokens, with_unlike_tokens
+from flowforge.bench.program_run import run_programs
+from flowforge.bench.quiet import Quietness, QuietnessMeter
+from flowforge.bench.random_model import SHAPES, write_random_model
+from flowforge.engine.config import EngineConfig
+from flowforge.engine.loading import load_core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from flowforge.bench.baselines import Baseline
+    from flowforge.bench.program_calls import Workload
+    from flowforge.bench.program_run import ProgramRun
+
+COUNTED_STEP_S = 0.02
+"""What a step takes by the clock of a run that only counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchModel:
+    """A model directory. vocab_size: ids that prompts are made of and that are sampled."""
+
+    directory: Path
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteOptions:
+    """max_running: sequences in one step. repeats: timed runs of each, 0 to count in one run only.
+
+    num_pages: of the pool; None for enough that nothing is evicted.
+    """
+
+    max_running: int = 32
+    max_step_tokens: int = 512
+    repeats: int = 5
+    num_pages: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Of one workload under one policy. times: None where it was only counted."""
+
+    workload: str
+    baseline: str
+    num_pages: int
+    counts: Counts
+    times: Times | None
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteResult:
+    """quietness: of the machine over all runs."""
+
+    results: tuple[Result, ...]
+    quietness: Quietness
+
+    def ratio(self, workload: str, baseline: str, to: str) -> float | None:
+        """How often as quick `baseline` is as `to` on a workload; None where one was not timed."""
+        times = {
+            one.baseline: one.times.makespan_s
+            for one in self.results
+            if one.workload == workload and one.times is not None
+        }
+        return times[to] / times[baseline] if baseline in times and to in times else None
+
+    def geometric_mean(self, baseline: str, to: str) -> float | None:
+        """The ratios of all workloads together."""
+        names = dict.fromkeys(one.workload for one in self.results)
+        ratios = [self.ratio(name, baseline, to) for name in names]
+        known = [ratio for ratio in ratios if ratio is not None]
+        return exp(sum(map(log, known)) / len(known)) if known else None
+
+
+@contextmanager
+def random_model(shape: str) -> Generator[BenchModel]:
+    """A model of random weights, there within the block. shape: one of `SHAPES`."""
+    with TemporaryDirectory(prefix="flowforge-bench-") as directory:
+        write_random_model(Path(directory), SHAPES[shape])
+        yield BenchModel(Path(directory), SHAPES[shape].vocab_size)
+
+
+def run_suite(
+    workloads: Sequence[Workload],
+    baselines: Sequence[Baseline],
+    model: BenchModel,
+    options: SuiteOptions,
+    tell: Callable[[Result], None],
+) -> SuiteResult:
+    """Run every workload under every policy; policies take turns within a workload.
+
+    tell: called with each result as it is there. Raises what the engine fails with.
+    """
+    meter, results = QuietnessMeter(), list[Result]()
+    for workload in workloads:
+        num_pages = options.num_pages or _enough_pages(workload, options)
+        runs: dict[str, list[ProgramRun]] = {one.name: [] for one in baselines}
+        for _ in range(max(1, options.repeats)):
+            for baseline in baselines:
+                run = _run_once(workload, baseline, model, options, num_pages)
+                runs[baseline.name].append(run)
+        for name, of_baseline in runs.items():
+            times = times_of(workload, of_baseline) if options.repeats else None
+            counts = counts_of(workload, of_baseline[0])
+            results.append(Result(workload.name, name, num_pages, counts, times))
+            tell(results[-1])
+    return SuiteResult(tuple(results), meter.look())
+
+
+def _run_once(
+    workload: Workload,
+    baseline: Baseline,
+    model: BenchModel,
+    options: SuiteOptions,
+    num_pages: int,
+) -> ProgramRun:
+    config = EngineConfig(
+        num_pages=num_pages,
+        max_step_tokens=options.max_step_tokens,
+        max_running=baseline.max_running or options.max_running,
+        shared_attention=baseline.shared_attention,
+        policy=baseline.policy,
+    )
+    return run_programs(
+        workload,
+        load_core(model.directory, vocab_size=model.vocab_size, config=config),
+        tells_next_use=baseline.tells_next_use,
+        step_s=None if options.repeats else COUNTED_STEP_S,
+    )
+
+
+def _enough_pages(workload: Workload, options: SuiteOptions) -> int:
+    """For all distinct tokens, or for all that runs at once with nothing shared."""
+    texts = with_unlike_tokens(workload)
+    counts = count_tokens(workload, texts)
+    page_size = EngineConfig().page_size
+    lengths = (len(texts.prompts[call.idx]) + call.num_output for call in workload.calls)
+    running = sorted(lengths, reverse=True)[: options.max_running]
+    shared = (counts.unique + counts.output) // page_size + 2 * len(workload.calls)
+    return max(shared, sum(running) // page_size + 2 * len(running))

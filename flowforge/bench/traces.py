@@ -1,0 +1,78 @@
+"""Workloads from recorded traces: a CSV file of the rounds of sessions."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING
+
+from flowforge.bench.program_calls import Continued, Segment, Workload
+from flowforge.errors import Location, WorkflowError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flowforge.bench.program_calls import Part
+
+COLUMNS = (
+    *("session_id", "arrival_time", "round_idx", "prefix_len", "input_len", "output_len"),
+    "tool_wait_after_ms",
+)
+
+
+def read_trace(path: Path) -> Workload:
+    """One program a session, one call a round.
+
+    arrival_time: seconds from the start of the trace, when the first round comes. prefix_len:
+    tokens that a first round has in common with the first rounds of other sessions; in later rounds
+    it is what was said before, and is not read. input_len: tokens that are new in a round.
+    tool_wait_after_ms: until the next round. Raises WorkflowError WF533 for a file that is not so.
+    """
+    workload = Workload(path.stem)
+    last: dict[str, int] = {}
+    try:
+        file = path.open(encoding="utf-8", newline="")
+    except OSError as error:
+        raise _bad_trace(path, 1, f"it cannot be read: {error.strerror}") from error
+    with file:
+        reader = csv.DictReader(file)
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise _bad_trace(path, 1, f"columns are missing: {', '.join(missing)}")
+        for row in reader:
+            _add_round(workload, last, row, path, reader.line_num)
+    if not workload.calls:
+        raise _bad_trace(path, 1, "it has no rounds")
+    return workload
+
+
+def _add_round(
+    workload: Workload, last: dict[str, int], row: dict[str, str], path: Path, line: int
+) -> None:
+    session = row["session_id"]
+    try:
+        arrival_s, wait_ms = float(row["arrival_time"]), float(row["tool_wait_after_ms"])
+        round_idx, num_prefix, num_input, num_output = (
+            int(row[name]) for name in ("round_idx", "prefix_len", "input_len", "output_len")
+        )
+    except (TypeError, ValueError) as error:
+        raise _bad_trace(path, line, f"a number was expected: {error}") from error
+    if min(arrival_s, wait_ms, num_prefix, num_output) < 0 or num_input < 1:
+        raise _bad_trace(path, line, "lengths and times are 0 or more, and input_len 1 or more")
+    parts: list[Part] = [Segment((session, round_idx), num_input)]
+    before: list[int] = []
+    if session in last:
+        before = [last[session]]
+        parts.insert(0, Continued(last[session]))
+    elif num_prefix:
+        parts.insert(0, Segment("prefix", num_prefix))
+    program = list(last).index(session) if session in last else len(last)
+    last[session] = workload.add(program, parts, num_output, before, wait_ms / 1000, arrival_s)
+
+
+def _bad_trace(path: Path, line: int, reason: str) -> WorkflowError:
+    return WorkflowError(
+        "WF533",
+        f"the trace is not a table of rounds: {reason}",
+        location=Location(str(path), line, 1),
+        help=f"write a CSV file with the columns {', '.join(COLUMNS)}, rounds in order",
+    )
