@@ -13,7 +13,7 @@ from rich.segment import Segment
 from textual.binding import Binding, BindingType
 
 from flowforge.tui.line_view import LineView, fitted
-from flowforge.view.printable import folded, printable
+from flowforge.view.printable import folded, printable, without_loose_joiners
 
 if TYPE_CHECKING:
     from textual import events
@@ -163,8 +163,9 @@ class StreamPane(LineView[str]):
 
     def segments_of(self, content: str, width: int) -> list[Segment]:
         """Plain words."""
-        segments = [Segment(content, self.base)] if content else []
-        return fitted(segments, width - cell_len(content), self.base)
+        shown = without_loose_joiners(content)
+        segments = [Segment(shown, self.base)] if shown else []
+        return fitted(segments, width - cell_len(shown), self.base)
 
 
 def _num_rows(text: str, width: int) -> int:

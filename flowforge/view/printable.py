@@ -6,6 +6,7 @@ which a line can be made to read as another one.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -19,7 +20,9 @@ TAB_WIDTH = 4
 MAX_LINE_CHARS = 20_000
 """Longer lines are cut where they are shown on one line."""
 
-_KEPT_FORMATS = {"\u200d", "\u200c"}  # joiners: scripts and emoji need them
+_JOINERS = "\u200c\u200d"
+_KEPT_FORMATS = {*_JOINERS}  # scripts and emoji need them
+_LOOSE_JOINERS = re.compile(rf"(?<!\S)[{_JOINERS}]+|[{_JOINERS}]+(?!\S)")
 
 
 def printable(text: str) -> str:
@@ -29,9 +32,17 @@ def printable(text: str) -> str:
     return text.translate(_MARKS)
 
 
+def without_loose_joiners(text: str) -> str:
+    """A whole text, or a row of one, without joiners at the ends of its words.
+
+    Terminals join what stands behind them, a space or a border, and the rest of the row moves.
+    """
+    return text if text.isascii() else _LOOSE_JOINERS.sub("", text)
+
+
 def one_line(text: str) -> str:
     """The text on one line, runs of white space as one space."""
-    return printable(" ".join(text[:MAX_LINE_CHARS].split()))
+    return without_loose_joiners(printable(" ".join(text[:MAX_LINE_CHARS].split())))
 
 
 def last_cells(text: str, width: int) -> str:
@@ -50,7 +61,7 @@ def first_cells(text: str, width: int) -> str:
         return flat
     while flat and cell_len(flat) > width - 1:
         flat = flat[: min(len(flat) - 1, max(0, width - 1))]
-    return f"{flat}…" if width > 0 else ""
+    return f"{flat.rstrip(_JOINERS)}…" if width > 0 else ""
 
 
 def folded(text: str, width: int) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from flowforge.view.constraint_state import constraint_state
-from flowforge.view.printable import printable
+from flowforge.view.printable import printable, without_loose_joiners
 from flowforge.view.step_tree import tries_of
 from flowforge.view.texts import clock_text, tokens_text, value_text
 from flowforge.view.turns import told_turn
@@ -48,7 +48,10 @@ def detail_of(
                 pieces += _constraint(view, step, work)
         pieces += _outcome(view, step)
         pieces += _calls(view, step.path)
-    return [Piece(one.kind, printable(one.text), one.begins_line) for one in pieces]
+    return [
+        Piece(one.kind, without_loose_joiners(printable(one.text)), one.begins_line)
+        for one in pieces
+    ]
 
 
 def _about(view: RunView, step: StepPicture) -> Iterator[Piece]:

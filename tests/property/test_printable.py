@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from flowforge.view.printable import first_cells, folded, last_cells, printable
+from flowforge.view.printable import (
+    first_cells,
+    folded,
+    last_cells,
+    one_line,
+    printable,
+    without_loose_joiners,
+)
 
 texts = st.text(
     st.characters()
@@ -37,3 +44,11 @@ def test_ends_and_beginnings_fit_on_a_line(text: str, width: int) -> None:
     assert cell_len(last_cells(text, width)) <= width
     assert cell_len(first_cells(text, width)) <= width
     assert "\n" not in last_cells(text, width) + first_cells(text, width)
+
+
+def test_a_joiner_joins_neither_a_space_nor_a_border() -> None:
+    family = "👩\u200d👩\u200d👧"
+
+    assert "👩 a 👧" == without_loose_joiners("👩\u200d a \u200d👧\u200d")
+    assert family == one_line(f"{family}\u200d\n")
+    assert "👩…" == first_cells("👩\u200d👩 and more", 3)
