@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -35,12 +36,7 @@ class Lease:
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise EngineError(
-                "EN704",
-                f"the lock {str(self._file)!r} cannot be made: {error.strerror or error}",
-                help="check that the journal's folder can be written to, or choose another file "
-                "by --journal",
-            ) from error
+            raise _not_made(self._file, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -51,9 +47,13 @@ class Lease:
                 f"run {run_id!r} is going on in process {owner or 'unknown'}",
                 help="wait for its end, or stop that process",
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         self._descriptor = descriptor
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        except OSError as error:
+            self.release()
+            raise _not_made(self._file, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -97,6 +97,22 @@ def state_of(journal: JournalReader, run: RunRow | RunSummary) -> Standing:
     if run.status != "running":
         return run.status
     return "running" if owner_of(journal.path, run.run_id) is not None else "interrupted"
+
+
+def _not_made(file: Path, error: OSError) -> EngineError:
+    name = f"the lock {str(file)!r}"
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return EngineError(
+            "EN702",
+            f"{name} cannot be written: no space is left on its disk",
+            help="make room, for example by 'flowforge runs prune', and give the command again",
+        )
+    return EngineError(
+        "EN704",
+        f"{name} cannot be made: {error.strerror or error}",
+        help="check that the journal's folder can be written to, or choose another file by "
+        "--journal",
+    )
 
 
 def _lock_file(journal: Path, run_id: str) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import threading
 from contextlib import closing
@@ -372,6 +374,25 @@ def test_a_run_has_one_owner_at_a_time(tmp_path: Path) -> None:
     assert "EN706" == caught.value.code
     assert owner_of(path, "r") is None
     Lease(path, "r").release()
+
+
+def test_a_lock_for_which_the_disk_has_no_room_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REL-010."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "j.db"
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", refuse)
+        with pytest.raises(EngineError, match="no space is left") as caught:
+            Lease(path, "r")
+
+    assert "EN702" == caught.value.code
+    with Lease(path, "r"):
+        assert os.getpid() == owner_of(path, "r")
 
 
 # -- group commit ----------------------------------------------------------------------------------
