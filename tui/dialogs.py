@@ -10,11 +10,12 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
-from flowforge.view.printable import printable
+from flowforge.view.printable import JOINERS, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from textual import events
     from textual.app import ComposeResult
 
 
@@ -44,6 +45,24 @@ class ConfirmDialog(ModalScreen[bool]):
         self.dismiss(is_yes)
 
 
+class LineField(Input):
+    """A line of text, into which all goes that is typed or pasted."""
+
+    def on_key(self, event: events.Key) -> None:
+        """Textual takes joiners for keys that write nothing; scripts and emoji need them."""
+        if event.character is not None and event.character in JOINERS:
+            self._put(event, event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Textual takes the first line alone."""
+        self._put(event, " ".join(event.text.splitlines()))
+
+    def _put(self, event: events.Event, text: str) -> None:
+        self.replace(text, *self.selection)
+        event.stop()
+        event.prevent_default()
+
+
 class LineDialog(ModalScreen[str | None]):
     """Asks for a line of text; None when it is left by Escape."""
 
@@ -65,7 +84,7 @@ class LineDialog(ModalScreen[str | None]):
             if self._choices:
                 yield OptionList(*(Text(printable(choice)) for choice in self._choices))
             else:
-                yield Input()
+                yield LineField()
             yield Static(Text("Enter  send      Escape  not now", style="dim"))
 
     def on_mount(self) -> None:

@@ -20,9 +20,9 @@ TAB_WIDTH = 4
 MAX_LINE_CHARS = 20_000
 """Longer lines are cut where they are shown on one line."""
 
-_JOINERS = "\u200c\u200d"
-_KEPT_FORMATS = {*_JOINERS}  # scripts and emoji need them
-_LOOSE_JOINERS = re.compile(rf"(?<!\S)[{_JOINERS}]+|[{_JOINERS}]+(?!\S)")
+JOINERS = "\u200c\u200d"
+_KEPT_FORMATS = {*JOINERS}  # scripts and emoji need them
+_LOOSE_JOINERS = re.compile(rf"(?<!\S)[{JOINERS}]+|[{JOINERS}]+(?!\S)")
 
 
 def printable(text: str) -> str:
@@ -61,7 +61,7 @@ def first_cells(text: str, width: int) -> str:
         return flat
     while flat and cell_len(flat) > width - 1:
         flat = flat[: min(len(flat) - 1, max(0, width - 1))]
-    return f"{flat.rstrip(_JOINERS)}…" if width > 0 else ""
+    return f"{flat.rstrip(JOINERS)}…" if width > 0 else ""
 
 
 def folded(text: str, width: int) -> Iterator[str]:

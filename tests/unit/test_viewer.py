@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from textual.binding import Binding
+from textual.events import Key, Paste
 from viewer_runs import (
     GivenSource,
     NotedControl,
@@ -23,7 +24,7 @@ from flowforge.control.detaching import Detached, NotBegun
 from flowforge.errors import EngineError
 from flowforge.runtime.events import Event, RunStarted, StepAsked, StepStarted, StepText
 from flowforge.tui.app import ViewerApp
-from flowforge.tui.dialogs import ConfirmDialog, LineDialog
+from flowforge.tui.dialogs import ConfirmDialog, LineDialog, LineField
 from flowforge.tui.lines import LineList
 from flowforge.tui.opened_run import OpenedRun
 from flowforge.tui.pages import LinesPage
@@ -293,6 +294,21 @@ async def test_a_question_is_answered_by_a_choice() -> None:
         await viewer.press(pilot, "down", "enter")
 
     assert [("answer", "gate", "no")] == control.orders
+
+
+async def test_lines_that_are_pasted_and_joined_letters_are_in_the_answer() -> None:
+    control = NotedControl()
+    asked = StepAsked("gate", "Which?", (), None)
+    viewer = Viewer(events_of(StepStarted("gate", "ask"), asked), control)
+    async with viewer.app.run_test(size=(100, 30)) as pilot:
+        await viewer.drawn_with(pilot, "? 1 to answer")
+        await viewer.press(pilot, "a")
+        field = viewer.app.screen.query_one(LineField)
+        field.post_message(Paste("one\ntwo 👩"))
+        field.post_message(Key("zero_width_joiner", "\u200d"))
+        await viewer.press(pilot, "x", "enter")
+
+    assert [("answer", "gate", "one two 👩\u200dx")] == control.orders
 
 
 async def test_of_two_questions_the_chosen_one_is_answered() -> None:
