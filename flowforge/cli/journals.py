@@ -93,7 +93,6 @@ def kept_options(
 def options_of(row: RunRow, **changed: Any) -> SessionOptions:
     """What a run was begun with, and what this command says otherwise."""
     from flowforge.cli.session import SessionOptions
-    from flowforge.engine.config import EngineConfig
 
     kept = cast("dict[str, Any]", row.begun.options)
     engine = kept["engine"]
@@ -102,12 +101,20 @@ def options_of(row: RunRow, **changed: Any) -> SessionOptions:
         backend=kept["backend"],
         model=kept["model"],
         answers=answers,
-        engine=None if engine is None else EngineConfig(**engine),
+        engine=None if engine is None else _engine_of(engine),
         today=date.fromisoformat(kept["today"]),
         tool_format=kept.get("tool_format"),
         keeps_kv=kept.get("keeps_kv", False),
         **changed,
     )
+
+
+def _engine_of(kept: dict[str, Any]) -> EngineConfig:
+    from flowforge.engine.config import EngineConfig
+    from flowforge.engine.policy import SchedulingPolicy
+
+    # Runs of before there were policies keep none.
+    return EngineConfig(**{**kept, "policy": SchedulingPolicy(**kept.get("policy", {}))})
 
 
 _BATCH = re.compile(r"(map-[0-9a-f]{10})(-[0-9]+)?")
