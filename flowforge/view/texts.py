@@ -27,6 +27,10 @@ def accounting_line(accounting: Accounting) -> str:
     return ", ".join([*parts, f"{accounting.duration_s:.1f} s"])
 
 
+# What took less came at once, as forced tokens do, and is the measure of no speed.
+_LEAST_DECODE_S = 0.01
+
+
 def finished_text(fact: StepFinished) -> str:
     """What a finished step came to: tokens and rate where a model wrote, items for a list."""
     usage = fact.usage
@@ -36,7 +40,7 @@ def finished_text(fact: StepFinished) -> str:
         return f"done, {len(fact.value):,} item{'' if len(fact.value) == 1 else 's'}"
     parts = ["done", tokens_text(usage.generated_tokens)]
     decode_s = usage.total_s - usage.ttft_s
-    if decode_s > 0 and usage.generated_tokens > 1:
+    if decode_s > _LEAST_DECODE_S and usage.generated_tokens > 1:
         # The first token comes out of the prefill; the rate is that of decoding.
         parts.append(f"{(usage.generated_tokens - 1) / decode_s:.1f} tok/s")
     if fact.finish_reason == "length":

@@ -41,6 +41,12 @@ def test_a_finished_generation_tells_its_tokens_and_its_decoding_rate() -> None:
     assert "done, 41 tokens, 10.0 tok/s" == finished_text(StepFinished("a", "x", "stop", usage))
 
 
+def test_tokens_that_came_at_once_have_no_rate() -> None:
+    usage = Usage(generated_tokens=23, forced_tokens=22, ttft_s=0.5, total_s=0.5001)
+
+    assert "done, 23 tokens" == finished_text(StepFinished("a", "x", "stop", usage))
+
+
 def test_a_text_that_was_cut_off_says_so() -> None:
     usage = Usage(generated_tokens=1)
 
