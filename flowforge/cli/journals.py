@@ -114,7 +114,8 @@ def _engine_of(kept: dict[str, Any]) -> EngineConfig:
     from flowforge.engine.policy import SchedulingPolicy
 
     # Runs of before there were policies keep none.
-    return EngineConfig(**{**kept, "policy": SchedulingPolicy(**kept.get("policy", {}))})
+    policy = SchedulingPolicy(**kept.get("policy", {}))
+    return EngineConfig(**{name: kept[name] for name in kept if name != "policy"}, policy=policy)
 
 
 _BATCH = re.compile(r"(map-[0-9a-f]{10})(-[0-9]+)?")
