@@ -176,7 +176,11 @@ async def test_a_list_of_runs_in_each_state(
         )
         for idx, state in enumerate(states)
     ]
-    monkeypatch.setattr("flowforge.tui.runs_screen.listings", lambda _: runs)
+
+    def listings(_: object) -> list[RunListing]:
+        return runs
+
+    monkeypatch.setattr("flowforge.tui.runs_screen.listings", listings)
 
     with Journal(tmp_path / "runs.db") as journal:
         app = ViewerApp(journal)
