@@ -47,6 +47,8 @@ _HINTS = {
     "oneOf": "give each branch a property with another const, or use anyOf",
     "not": "say with enum, anyOf or pattern what is allowed",
 }
+# So llguidance begins, and no policy helps.
+_UNSATISFIABLE = "Unsatisfiable schema"
 _RELAX = "or judge only the finished answer by it, with on_unsupported: relax"
 
 
@@ -111,7 +113,8 @@ def _check_limits(schema: JsonInput) -> list[SchemaProblem]:
     except (TypeError, ValueError) as error:
         return [SchemaProblem("", f"not a JSON value: {str(error).lower()}")]
     if num_chars > MAX_CHARS:
-        return [SchemaProblem("", f"{num_chars} characters, expected at most {MAX_CHARS}")]
+        message = f"the schema has {num_chars:,} characters, expected at most {MAX_CHARS:,}"
+        return [SchemaProblem("", message, help="make it smaller: say long lists with pattern")]
     return []
 
 
@@ -259,6 +262,8 @@ def _check_grammar(schema: JsonValue, options: JsonOptions) -> list[SchemaProble
     if grammar is None:
         pointer = to_pointer(_locate(schema, reason, options))
         help = None if options.on_unsupported == "relax" else f"make it simpler; {_RELAX}"
+        if reason.startswith(_UNSATISFIABLE):
+            help = "no answer can satisfy it: change one of the keywords that exclude each other"
         refused = SchemaProblem(pointer, f"cannot be enforced: {reason}", help=help)
         first = next(iter(json_grammars(schema, options)))
         return [refused, *(left_out(keyword, options) for keyword in first.unenforced)]

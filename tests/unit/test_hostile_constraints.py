@@ -110,7 +110,7 @@ def test_an_enum_of_a_megabyte_is_refused_by_its_size_and_a_smaller_one_works(
     state.fill_mask(np.zeros(vocabulary.num_mask_words, dtype=np.uint32))
 
     assert len(json.dumps(texts)) > 700_000
-    with pytest.raises(WorkflowError, match="expected at most 1000000"):
+    with pytest.raises(WorkflowError, match="expected at most 1,000,000"):
         compile_json_schema(
             {"enum": texts + [f"more-{idx:06}" for idx in range(50_000)]}, vocabulary
         )
