@@ -43,12 +43,11 @@ _EXPERT_NAMES = {
 }
 _EXPERT_TENSORS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 # The order inside a layer; what the decoder fuses lies side by side.
-_LAYER_ORDER = {
-    name: idx
-    for idx, name in enumerate(
+_LAYER_ORDER = list(
+    dict.fromkeys(
         (*_LAYER_NAMES, *_POST_NORM_NAMES, *_FUSED_NAMES, "ffn_gate_inp", *_EXPERT_TENSORS)
     )
-}
+)
 _LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 
@@ -79,7 +78,7 @@ def placed_tensors(gguf_name: str, family: Family, num_experts: int) -> list[Pla
     name = _layer_names(family).get(kind)
     if name is None:
         return None
-    place = (layer_idx, int(suffix == "bias"), _LAYER_ORDER[kind], 0, gguf_name)
+    place = (layer_idx, int(suffix == "bias"), _LAYER_ORDER.index(kind), 0, gguf_name)
     rows_of = {"attn_q": "q", "attn_k": "k"}.get(kind)
     return [Placed(place, f"{prefix}{name}.{suffix}", rows_of=rows_of)]
 
@@ -101,7 +100,7 @@ def _experts(
     """Gate and up of each expert side by side, then every down: as the decoder reads them."""
     _, expert, matrices = _EXPERT_NAMES[family.name]
     which = _EXPERT_TENSORS.index(kind)
-    order = _LAYER_ORDER["ffn_down_exps" if which == 2 else "ffn_gate_exps"]
+    order = _LAYER_ORDER.index("ffn_down_exps" if which == 2 else "ffn_gate_exps")
     return [
         Placed(
             (layer_idx, 0, order, 2 * idx + which % 2, kind),
