@@ -32,21 +32,9 @@ class Lease:
         """Take the run. Raises EngineError EN706 naming the process that has it."""
         self._file = _lock_file(journal, run_id)
         self._descriptor: int | None = None
-        try:
-            self._file.parent.mkdir(mode=0o700, exist_ok=True)
-            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise _not_made(self._file, error) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(descriptor, 32).decode("ascii", "replace").strip()
+        # A file that its owner removed between our opening and locking it is nobody's any more.
+        while not _is_named(descriptor := self._locked(run_id), self._file):
             os.close(descriptor)
-            raise EngineError(
-                "EN706",
-                f"run {run_id!r} is going on in process {owner or 'unknown'}",
-                help="wait for its end, or stop that process",
-            ) from None
         self._descriptor = descriptor
         try:
             os.ftruncate(descriptor, 0)
@@ -66,11 +54,28 @@ class Lease:
     ) -> None:
         self.release()
 
+    def _locked(self, run_id: str) -> int:
+        try:
+            self._file.parent.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise _not_made(self._file, error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(descriptor, 32).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise EngineError(
+                "EN706",
+                f"run {run_id!r} is going on in process {owner or 'unknown'}",
+                help="wait for its end, or stop that process",
+            ) from None
+        return descriptor
+
     def release(self) -> None:
         """Let others have the run; idempotent."""
         if self._descriptor is not None:
-            # Removed while it is still held: whoever opened it meanwhile finds a file of no name,
-            # and `is_taken` looks at the name.
+            # Removed while it is still held: whoever opened it meanwhile finds a file of no name.
             self._file.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = None
@@ -97,6 +102,13 @@ def state_of(journal: JournalReader, run: RunRow | RunSummary) -> Standing:
     if run.status != "running":
         return run.status
     return "running" if owner_of(journal.path, run.run_id) is not None else "interrupted"
+
+
+def _is_named(descriptor: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _not_made(file: Path, error: OSError) -> EngineError:

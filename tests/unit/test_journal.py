@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import sqlite3
 import threading
@@ -374,6 +375,23 @@ def test_a_run_has_one_owner_at_a_time(tmp_path: Path) -> None:
     assert "EN706" == caught.value.code
     assert owner_of(path, "r") is None
     Lease(path, "r").release()
+
+
+def test_a_lock_that_its_owner_removes_while_another_asks_for_it_has_one_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j.db"
+    before = Lease(path, "r")
+    flock = fcntl.flock
+
+    def released_first(descriptor: int, operation: int) -> None:
+        before.release()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", released_first)
+
+    with Lease(path, "r"), pytest.raises(EngineError, match="is going on in process"):
+        Lease(path, "r")
 
 
 def test_a_lock_for_which_the_disk_has_no_room_is_given_back(
