@@ -282,7 +282,7 @@ ROOM_CODES: Mapping[str, str] = {
     "IN511": "a program holds something that has no hash",
     "IN512": "a work of a journal has no end",
     "IN513": "a journal lacks a conversation that it should have",
-    "IN540": "a workload of the bench waits for a call that never comes",
     "IN520": "a tool was called that is none",
+    "IN540": "a workload of the bench waits for a call that never comes",
     "IN601": "a turn was read before it was written",
 }
