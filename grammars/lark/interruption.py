@@ -16,6 +16,9 @@ class Interrupted(BaseException):
     """Raised inside the work when its time is over; no handler of its own may swallow it."""
 
 
+_AGAIN_S = 0.05
+
+
 def run_for(seconds: float, work: Callable[[], T]) -> T:
     """Do a work on this thread, for so long at most. Raises Interrupted.
 
@@ -23,25 +26,28 @@ def run_for(seconds: float, work: Callable[[], T]) -> T:
     """
     thread_id = ctypes.c_ulong(threading.get_ident())
     lock = threading.Lock()
-    is_over = is_interrupted = False
+    is_over = threading.Event()
 
     def interrupt() -> None:
-        nonlocal is_interrupted
-        with lock:
-            if not is_over:
-                is_interrupted = True
-                raised = ctypes.py_object(Interrupted)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread_id, raised)
+        pause_s = seconds
+        # Again and again: Python drops what is raised in a callback of its garbage collector.
+        while not is_over.wait(pause_s):
+            with lock:
+                if not is_over.is_set():
+                    raised = ctypes.py_object(Interrupted)
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread_id, raised)
+            pause_s = _AGAIN_S
 
-    timer = threading.Timer(seconds, interrupt)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=interrupt, daemon=True).start()
     try:
         return work()
     finally:
-        with lock:
-            is_over = True
-            if is_interrupted:
-                # One that came as the work ended, and is not raised yet, must not be raised later.
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread_id, None)
-        timer.cancel()
+        while not is_over.is_set():
+            try:
+                with lock:
+                    is_over.set()
+                    # One that is not raised yet must not be raised later.
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread_id, None)
+            except Interrupted:
+                # One more came while this ended: what it asks for is being done.
+                continue

@@ -234,6 +234,21 @@ def test_work_is_interrupted_when_its_time_is_over() -> None:
     assert 3 == run_for(5, lambda: 3)
 
 
+def test_work_is_interrupted_even_if_the_first_time_is_lost() -> None:
+    def deaf_once() -> None:
+        try:
+            while True:
+                pass
+        except Interrupted:
+            # As Python does with what is raised in a callback of the garbage collector.
+            pass
+        while True:
+            pass
+
+    with pytest.raises(Interrupted):
+        run_for(0.05, deaf_once)
+
+
 # -- how far a text goes --------------------------------------------------------------------------
 
 
