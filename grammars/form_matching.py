@@ -1,4 +1,4 @@
-"""Matchers of forms over single bytes: what a text may be, without any model."""
+"""Matchers of forms: what a text may be; over single bytes where no model is said."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flowforge.grammars.schema_dialect import to_plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llguidance import LLMatcher
+    from llguidance import LLMatcher, LLTokenizer
 
     from flowforge.grammars.schema_dialect import JsonInput
 
@@ -29,15 +29,21 @@ def schema_matcher(schema: JsonInput, options: JsonOptions = STRICT) -> LLMatche
     raise reason
 
 
+def choice_grammar(choices: Sequence[str]) -> str:
+    """The mask grammar of some texts."""
+    texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in choices)
+    return f"start: {texts}"
+
+
 def choice_matcher(choices: Sequence[str]) -> LLMatcher:
     """Of some texts. Raises GrammarRefused."""
-    texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in choices)
-    grammar = json.dumps({"grammars": [{"lark_grammar": f"start: {texts}"}]})
+    grammar = json.dumps({"grammars": [{"lark_grammar": choice_grammar(choices)}]})
     return build_matcher(byte_tokenizer(), grammar)
 
 
-def regex_matcher(pattern: str) -> LLMatcher:
-    """Of the texts of which all matches. Raises GrammarRefused."""
+def regex_matcher(pattern: str, tokenizer: LLTokenizer | None = None) -> LLMatcher:
+    """Of the texts of which all matches, over a tokenizer's tokens. Raises GrammarRefused."""
     from llguidance import LLMatcher
 
-    return build_matcher(byte_tokenizer(), LLMatcher.grammar_from_regex(pattern))
+    over = byte_tokenizer() if tokenizer is None else tokenizer
+    return build_matcher(over, LLMatcher.grammar_from_regex(pattern))

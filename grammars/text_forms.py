@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from flowforge.errors import WorkflowError
 from flowforge.grammars.compilation import (
     GrammarRefused,
-    build_matcher,
     byte_tokenizer,
     compile_mask_grammar,
     matches,
 )
 from flowforge.grammars.constraint import CompiledConstraint
+from flowforge.grammars.form_matching import choice_grammar, regex_matcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,9 +35,8 @@ def compile_choice(choices: Sequence[str], vocabulary: Vocabulary) -> CompiledCo
     """
     if not choices:
         raise WorkflowError("WF415", "a choice needs at least one text")
-    texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in choices)
     try:
-        return compile_mask_grammar(f"start: {texts}", vocabulary)
+        return compile_mask_grammar(choice_grammar(choices), vocabulary)
     except GrammarRefused as refused:
         raise WorkflowError(
             "WF415", f"a choice of {len(choices)} texts cannot be used: {refused.reason}"
@@ -63,10 +61,8 @@ def matches_regex(pattern: str, text: str) -> bool:
 
 
 def _regex_matcher(tokenizer: LLTokenizer, pattern: str) -> LLMatcher:
-    from llguidance import LLMatcher
-
     try:
-        return build_matcher(tokenizer, LLMatcher.grammar_from_regex(pattern))
+        return regex_matcher(pattern, tokenizer)
     except GrammarRefused as refused:
         shown = pattern if len(pattern) <= _SHOWN_CHARS else f"{pattern[:_SHOWN_CHARS]}…"
         raise WorkflowError(
