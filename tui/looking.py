@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
 from flowforge.errors import FlowForgeError
-from flowforge.runtime.event_json import event_as_json
+from flowforge.runtime.event_json import event_as_json, safe_json
 from flowforge.tui.copying import copy, write_private
 from flowforge.tui.dialogs import LineDialog
 from flowforge.tui.key_help import help_lines
@@ -124,10 +123,7 @@ class Looking(Screen[None]):
     def action_export(self) -> None:
         """Write the events up to what is seen as JSON lines, and the screen as SVG."""
         place = len(self.timeline) if self.place is None else self.place
-        lines = [
-            json.dumps(event_as_json(event), ensure_ascii=False)
-            for event in self.timeline.events[:place]
-        ]
+        lines = [safe_json(event_as_json(event)) for event in self.timeline.events[:place]]
         events = write_private("\n".join([*lines, ""]), f"{self.opened.name}-events", ".jsonl")
         screen = write_private(self.app.export_screenshot(), f"{self.opened.name}-screen", ".svg")
         self.notify(f"written: {events} and {screen}", timeout=10, markup=False)

@@ -22,6 +22,7 @@ from flowforge.journal.records import RunBegun
 from flowforge.language.inputs import resolve_inputs
 from flowforge.language.json_values import read_json
 from flowforge.runtime.definitions import definitions_of
+from flowforge.runtime.event_json import safe_json
 from flowforge.runtime.run import start
 from flowforge.runtime.run_journal import RunJournal
 from flowforge.runtime.run_secrets import secrets_of
@@ -285,7 +286,7 @@ class RowFile:
             ) from error
 
     def _line(self, result: RowResult) -> str:
-        return json.dumps(result.as_json(self._batch.name), ensure_ascii=False) + "\n"
+        return f"{safe_json(result.as_json(self._batch.name))}\n"
 
     def _read(self) -> list[RowResult]:
         if not self.path.exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -30,13 +29,14 @@ if TYPE_CHECKING:
 def export(run_id: str, *, form: str, journal_path: Path | None, traceback: bool) -> ExitCode:
     """Write a run to stdout, with every prompt and answer, as JSON or Markdown."""
     from flowforge.cli.history_text import run_json, run_markdown
+    from flowforge.runtime.event_json import safe_json
     from flowforge.runtime.history import history_of
 
     with open_journal(journal_path) as journal:
         run = history_of(journal, run_id)
         state = state_of(journal, run.row)
     if form == "json":
-        click.echo(json.dumps(run_json(run, state), ensure_ascii=False, indent=2))
+        click.echo(safe_json(run_json(run, state), indent=2))
     else:
         print_text(run_markdown(run, state))
     return ExitCode.DONE

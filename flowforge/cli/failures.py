@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import sys
 import traceback
@@ -81,7 +80,9 @@ def report_run_failure(error: RunFailedError) -> ExitCode:
 
 def print_json_line(value: object) -> None:
     """One JSON value on one line of stdout, at once."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+    from flowforge.runtime.event_json import safe_json
+
+    sys.stdout.write(f"{safe_json(value)}\n")
     sys.stdout.flush()
 
 

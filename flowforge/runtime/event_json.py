@@ -7,6 +7,7 @@ under one version, none is renamed or removed.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict, fields
@@ -33,6 +34,20 @@ VERSION = 1
 _Reader = Callable[[Any], Any]
 
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
+
+_UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What JSON may hold as it is and a terminal obeys, or UTF-8 has no form for."""
+
+
+def safe_json(value: object, *, indent: int | None = None) -> str:
+    """A value as JSON that any terminal and any file takes: what controls stands there escaped.
+
+    Raises ValueError for numbers that JSON has not.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _UNSAFE.sub(lambda hit: f"\\u{ord(hit[0]):04x}", text)
 
 
 def kind_of(fact: Fact) -> str:
