@@ -26,7 +26,8 @@ from flowforge.grammars.tool_formats import TOOL_FORMATS, ToolCall, ToolDefiniti
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from flowforge.backends.engine import EngineBackend, EngineConversation
+    from flowforge.backends.engine import EngineBackend
+    from flowforge.backends.engine_conversation import EngineConversation
     from flowforge.backends.protocol import JsonValue
     from flowforge.grammars.tool_formats import ToolChoice
 

@@ -19,7 +19,7 @@ from flowforge.grammars.tool_formats import ToolDefinition
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from flowforge.backends.engine import EngineConversation
+    from flowforge.backends.engine_conversation import EngineConversation
     from flowforge.backends.protocol import JsonValue
 
 pytestmark = pytest.mark.model
