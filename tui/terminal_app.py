@@ -15,6 +15,7 @@ from flowforge.tui.paced_driver import PacedDriver
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from textual.screen import Screen
+    from textual.timer import Timer, TimerCallback
 
 FRAME_S = 0.1
 """The least time between two frames."""
@@ -43,6 +44,24 @@ class TerminalApp(App[None]):
         self._begun_by = os.getppid()
         self._held_at_s: float | None = None
         self._is_stale = False
+
+    def set_timer(
+        self,
+        delay: float,
+        callback: TimerCallback | None = None,
+        *,
+        name: str | None = None,
+        pause: bool = False,
+    ) -> Timer:
+        """See `MessagePump`; the timer comes also when this process was not let run meanwhile.
+
+        Textual leaves out ticks that are late, and of a timer that comes once this is the only one.
+        By such a timer it waits for a resize to end, and would never look at a size again.
+        """
+        timer = super().set_timer(delay, callback, name=name, pause=pause)
+        # Its task has not begun, so it has not looked yet.
+        timer._skip = False  # pyright: ignore[reportPrivateUsage]
+        return timer
 
     # -- a slow terminal ---------------------------------------------------------------------------
 
