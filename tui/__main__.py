@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.errors import FlowForgeError
 from flowforge.journal.journal import Journal
-from flowforge.journal.location import default_journal
+from flowforge.journal.location import existing_journal
 
 if TYPE_CHECKING:
     from flowforge.tui.app import ViewerApp
@@ -47,7 +47,7 @@ def _view(options: argparse.Namespace) -> int:
             keymap=read_keymap(keymap_file),
         )
         return _run(app, has_mouse=not options.no_mouse)
-    with Journal(options.journal or default_journal()) as journal:
+    with Journal(existing_journal(options.journal)) as journal:
         from flowforge.tui.app import ViewerApp, open_journal_run, read_keymap
 
         run = None if options.run is None else open_journal_run(journal, options.run)

@@ -39,11 +39,16 @@ def run_argument(command: Command) -> Command:
     return _run_argument(command)
 
 
-def open_journal(path: Path | None) -> Journal:
-    """The journal at `path`, or the user's own. Raises EngineError EN7xx."""
-    from flowforge.journal.journal import Journal
-    from flowforge.journal.location import default_journal
+def open_journal(path: Path | None, *, begins_runs: bool = False) -> Journal:
+    """The journal at `path`, or the user's own. Raises EngineError EN7xx.
 
+    begins_runs: of a command that writes runs. Only such a one makes a file that was named.
+    """
+    from flowforge.journal.journal import Journal
+    from flowforge.journal.location import default_journal, existing_journal
+
+    if not begins_runs:
+        return Journal(existing_journal(path))
     return Journal(default_journal() if path is None else path.expanduser().absolute())
 
 

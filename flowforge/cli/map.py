@@ -98,7 +98,7 @@ def map_(
         explains_cache=explain_cache,
     )  # fmt: skip
     with (
-        open_journal(journal_path) as journal,
+        open_journal(journal_path, begins_runs=True) as journal,
         # Before the output is read: who has the batch may write to it.
         Lease(journal.path, batch.run_name),
         open_log(log) as run_log,

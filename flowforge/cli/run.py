@@ -162,7 +162,7 @@ def run(
 
         if no_journal:
             raise click.UsageError("--detach needs a journal: leave --no-journal out")
-        with open_journal(journal_path) as journal:
+        with open_journal(journal_path, begins_runs=True) as journal:
             return run_detached(journal.path)
     if keeps_kv and no_journal:
         raise click.UsageError("--keep-kv needs a journal: leave --no-journal out")
@@ -204,7 +204,7 @@ def run(
     cache: dict[str, JsonValue] = {"uses_cache": not no_cache, "is_seeded": seed is not None}
     if no_journal:
         return Session(launch, session).run()
-    with open_journal(journal_path) as journal:
+    with open_journal(journal_path, begins_runs=True) as journal:
         begin = partial(_new_run, journal, launch, session, cache)
         return Session(launch, session, begin, journal.path).run()
 

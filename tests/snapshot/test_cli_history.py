@@ -58,6 +58,18 @@ def flowforge(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
+@pytest.mark.parametrize("command", [["runs"], ["ps"], ["show", "x"], ["pause", "x"], ["resume"]])
+def test_reading_makes_no_journal_of_a_name_that_was_mistyped(
+    command: list[str], tmp_path: Path
+) -> None:
+    told = flowforge(*command, "--journal", "run.db")
+
+    assert "EN704" in told.stderr
+    assert "run.db' is not there" in told.stderr
+    assert 0 != told.exit_code
+    assert not (tmp_path / "run.db").exists()
+
+
 def run(*arguments: str) -> str:
     """Run the workflow; the name of the run."""
     result = flowforge(
