@@ -203,6 +203,8 @@ class RunScreen(Looking, Acting, Screen[None]):
             self.view = self.timeline.view_at(len(self.timeline))
             if batch.statistics is not None:
                 self.view.take_statistics(batch.statistics)
+            if batch.elapsed_s is not None and not self.view.is_over:
+                self.view.take_time(batch.elapsed_s)
             self._take_time(has_events=bool(batch.events), has_more=batch.has_more)
             if not batch.has_more:
                 self._call_for_answers()

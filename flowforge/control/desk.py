@@ -12,7 +12,7 @@ as its lease is: what a killed process left there is taken away by whoever has t
     {"order": "limits", "concurrency": 2, "max_tokens": null} → {"ok": true, "limits": {…},
                           "used": {…}}: sets those that are named; null takes one away
     {"order": "watch"} → events as `--json` prints them, {"state": {"is_paused": false,
-                         "statistics": {…}}} twice a second
+                         "elapsed_s": 3.5, "statistics": {…}}} twice a second
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Control:
             assert self._shown is not None, "shown once it has begun"
             run, statistics = self._shown
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._tell_state, stream, statistics, tasks.cancel_scope)
+                tasks.start_soon(self._tell_state, stream, run, statistics, tasks.cancel_scope)
                 tasks.start_soon(_leave_with, stream, tasks.cancel_scope)
                 with contextlib.suppress(*_GONE):
                     await _tell_events(stream, run)
@@ -191,12 +191,17 @@ class Control:
     async def _tell_state(
         self,
         stream: SocketStream,
+        run: RunHandle[object],
         statistics: Callable[[], BackendStatistics],
         viewer: anyio.CancelScope,
     ) -> None:
         with contextlib.suppress(*_GONE):
             while True:
-                state = {"is_paused": self.gate.is_closed, "statistics": asdict(statistics())}
+                state = {
+                    "is_paused": self.gate.is_closed,
+                    "elapsed_s": round(run.elapsed_s, 3),
+                    "statistics": asdict(statistics()),
+                }
                 await stream.send(_encoded({"state": state}))
                 await anyio.sleep(_STATE_S)
         viewer.cancel()

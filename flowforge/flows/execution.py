@@ -53,6 +53,11 @@ class FlowHandle(Generic[T]):
         """See `RunHandle.events`."""
         return self._execution.session.stream.reader(max_waiting=max_waiting)
 
+    @property
+    def elapsed_s(self) -> float:
+        """See `RunHandle.elapsed_s`."""
+        return self._execution.session.stream.elapsed_s
+
     async def result(self) -> T:
         """See `RunHandle.result`."""
         return await self._execution.result()

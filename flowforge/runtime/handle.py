@@ -22,6 +22,11 @@ class RunHandle(Protocol[T_co]):
         """
         ...
 
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the run's start, as its events count them: without the time it was cut."""
+        ...
+
     async def result(self) -> T_co:
         """Wait for the end. Raises RunFailedError, or RunCancelledError after a cancel."""
         ...

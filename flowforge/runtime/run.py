@@ -109,6 +109,11 @@ class Run:
         """
         return self._shell.stream.reader(max_waiting=max_waiting)
 
+    @property
+    def elapsed_s(self) -> float:
+        """See `RunHandle.elapsed_s`."""
+        return self._shell.stream.elapsed_s
+
     async def result(self) -> Mapping[str, JsonValue]:
         """Wait for the outputs. Raises RunFailedError, or RunCancelledError after a cancel."""
         await self._shell.ended.wait()

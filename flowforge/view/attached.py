@@ -139,6 +139,7 @@ class _Connection:
         self._is_over = False
         self._has_ended = False
         self._statistics: BackendStatistics | None = None
+        self._elapsed_s: float | None = None
         self.is_paused: bool = False
 
     @property
@@ -148,7 +149,7 @@ class _Connection:
     def poll(self, budget_s: float) -> Batch:
         until = time.monotonic() + budget_s
         events: list[Event] = []
-        self._statistics = None
+        self._statistics = self._elapsed_s = None
         has_more = True
         while not self._has_ended and time.monotonic() < until:
             try:
@@ -171,6 +172,7 @@ class _Connection:
             tuple(events),
             link,
             statistics=self._statistics,
+            elapsed_s=self._elapsed_s,
             has_more=has_more and not self._has_ended,
         )
 
@@ -188,6 +190,8 @@ class _Connection:
                 self._is_over = self._is_over or is_terminal(event.fact)
         elif "state" in told:
             self.is_paused = bool(told["state"]["is_paused"])
+            # Runs of older versions do not say it.
+            self._elapsed_s = told["state"].get("elapsed_s")
             counted = cast("dict[str, Any]", told["state"]["statistics"])
             known = {name: counted[name] for name in _COUNTERS if name in counted}
             self._statistics = BackendStatistics(**known)

@@ -46,13 +46,15 @@ class Batch:
     """What came since the last look.
 
     is_new: forget everything before; a run that was resumed takes events back. statistics: of the
-    run's backend, where they are known. has_more: the time was up before all was taken.
+    run's backend, where they are known. elapsed_s: how late in the run it is, where the run has
+    said so. has_more: the time was up before all was taken.
     """
 
     events: tuple[Event, ...]
     link: Link
     is_new: bool = False
     statistics: BackendStatistics | None = None
+    elapsed_s: float | None = None
     has_more: bool = False
 
 

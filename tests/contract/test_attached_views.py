@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from flowforge.view.sources import Link
 
-WAIT_S = 20
+WAIT_S = 60
 WORKFLOW = """\
 flowforge: 1
 name: gated
@@ -47,16 +47,19 @@ class Watched:
         script.write_text(json.dumps({"draft": "a text", "last": "the end"}))
         path = folder / "runs.db"
         command = [sys.executable, "-m", "flowforge", "run", str(workflow), "--wait-for-answers"]
-        self.process = subprocess.Popen(
-            [*command, "--backend", f"script:{script}", "--journal", str(path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with (folder / "said").open("wb") as said:
+            self.process = subprocess.Popen(
+                [*command, "--backend", f"script:{script}", "--journal", str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
         self.journal = Journal(path)
         self.view = RunView()
         self.link: Link = "live"
+        self.elapsed_s = 0.0
         self._await(lambda: bool(self.journal.runs()) or self.process.poll() is not None)
+        assert self.journal.runs(), (folder / "said").read_text()
         self.run = AttachedRun(self.journal, self.journal.runs()[0].run_id)
 
     def until(self, is_there: Callable[[], bool]) -> None:
@@ -67,6 +70,8 @@ class Watched:
         batch = self.run.poll(0.05)
         self.view = RunView() if batch.is_new else self.view
         self.link = batch.link
+        if batch.elapsed_s is not None:
+            self.elapsed_s = batch.elapsed_s
         for event in batch.events:
             self.view.take(event)
         return False
@@ -148,6 +153,8 @@ def test_a_run_that_is_resumed_is_followed_again(watched: Watched) -> None:
     begun = begin_detached(watched.journal.path, ["resume", watched.run.run_id, *place])
     assert isinstance(begun, Detached)
     watched.until(lambda: bool(watched.view.questions) and bool(watched.run.actions))
+    # Its last event is as old as what it waits for, and its own time has gone on.
+    watched.until(lambda: watched.elapsed_s > watched.view.time_s + 1)
     watched.run.order("answer", path="gate", text="no")
     watched.until(lambda: watched.view.picture.status == "done")
 
