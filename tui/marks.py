@@ -15,6 +15,7 @@ _MARKS = {
     "cancelled": "⊘",
     "skipped": "-",
     "interrupted": "!",
+    "unknown": "!",
 }
 _ASCII_MARKS = {
     "running": "+",
@@ -24,6 +25,7 @@ _ASCII_MARKS = {
     "cancelled": "/",
     "skipped": "-",
     "interrupted": "!",
+    "unknown": "!",
 }
 _STYLES = {
     "running": "cyan",
@@ -33,8 +35,9 @@ _STYLES = {
     "cancelled": "yellow",
     "skipped": "dim",
     "interrupted": "yellow",
+    "unknown": "yellow",
 }
-_WORDS = {"asking": "waits for you"}
+_WORDS = {"asking": "waits for you", "unknown": "state unknown"}
 
 WEIGHT_STYLES: dict[Weight, str] = {
     "plain": "",

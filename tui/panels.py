@@ -35,6 +35,9 @@ _DETAIL_STYLES: dict[Kind, str] = {
     "good": "green",
 }
 
+_STATES: dict[Link, str] = {"cut": "interrupted", "lost": "unknown"}
+"""What is known of a run that has not told its end."""
+
 _LINK_WORDS: dict[Link, str] = {
     "live": "live",
     "recorded": "recorded",
@@ -48,7 +51,7 @@ def header_line(
 ) -> Line:
     """The run in one line. place: where in time it is seen, or ""."""
     picture = view.picture
-    state = "interrupted" if link == "cut" and not view.is_over else picture.status
+    state = picture.status if view.is_over else _STATES.get(link, picture.status)
     pieces = [
         (f" {one_line(picture.workflow) or '…'} ", "bold"),
         (f"{run_id} ", "dim"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowforge.view.acting import is_within
+
 if TYPE_CHECKING:
     from flowforge.view.run_view import RunView
 
@@ -14,6 +16,7 @@ class StreamSlots:
     def __init__(self) -> None:
         self._paths: list[str] = []
         self._chosen = ""
+        self._inside = ""
         self._turned = 0
 
     def look_at(self, path: str) -> None:
@@ -27,8 +30,8 @@ class StreamSlots:
     def paths(self, view: RunView, num_panes: int, chosen: str) -> list[str]:
         """The steps of the panes from left to right, at most `num_panes`."""
         known = view.writers
-        is_looked_at = self._chosen == chosen and self._chosen in view.picture.steps
-        first = [self._chosen] if is_looked_at else []
+        looked_at = self._looked_at(view) if self._chosen == chosen else ""
+        first = [looked_at] if looked_at else []
         names = [*known]
         if self._turned and names:
             start = self._turned * num_panes % (len(names) + (-len(names)) % num_panes)
@@ -49,6 +52,20 @@ class StreamSlots:
             kept += rest[:room]
         self._paths = kept
         return [*first, *kept]
+
+    def _looked_at(self, view: RunView) -> str:
+        """The chosen step, or where that only holds others, one in it: what runs comes first.
+
+        "" of none.
+        """
+        known, chosen = view.writers, self._chosen
+        within = [path for path in known if is_within(path, chosen)]
+        if chosen in known or not within:
+            return chosen if chosen in view.picture.steps else ""
+        running = [path for path in within if known[path].ended_s is None]
+        if self._inside not in (running or within):
+            self._inside = running[0] if running else within[-1]
+        return self._inside
 
     def title(self, view: RunView, path: str) -> str:
         """A pane's title: the step, how it stands, and its rate."""

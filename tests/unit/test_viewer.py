@@ -20,9 +20,17 @@ from viewer_runs import (
     running,
 )
 
+from flowforge.backends.protocol import Usage
 from flowforge.control.detaching import Detached, NotBegun
 from flowforge.errors import EngineError
-from flowforge.runtime.events import Event, RunStarted, StepAsked, StepStarted, StepText
+from flowforge.runtime.events import (
+    Event,
+    RunStarted,
+    StepAsked,
+    StepFinished,
+    StepStarted,
+    StepText,
+)
 from flowforge.tui.app import ViewerApp
 from flowforge.tui.dialogs import ConfirmDialog, LineDialog, LineField
 from flowforge.tui.lines import LineList
@@ -507,7 +515,27 @@ async def test_events_that_cannot_be_read_any_more_are_told_and_what_is_known_st
         shown = await viewer.drawn(pilot)
 
     assert "connection lost" in shown
+    assert "state unknown" in shown
+    assert "running" not in shown.splitlines()[0]
     assert "explore" in shown
+
+
+async def test_a_chosen_container_shows_what_is_written_in_it() -> None:
+    branches = [StepStarted(f"explore[{idx}]/draft", "gen") for idx in range(12)]
+    begun = [RunStarted("w", {}), StepStarted("intro", "gen"), StepStarted("explore", "for")]
+    texts = [StepText("intro", "an introduction", 3), StepText("explore[4]/draft", "of four", 2)]
+    usage = Usage(9, 9, 0, 2, 0.1, 0.2)
+    ends = [StepFinished("explore[4]/draft", "of four", "stop", usage)]
+    viewer = Viewer(events_of(*begun, *branches, *texts, *ends))
+    async with viewer.app.run_test(size=(80, 24)) as pilot:
+        await viewer.drawn(pilot)
+        await viewer.press(pilot, "down")
+        (pane,) = (one for one in viewer.screen.query(StreamPane) if one.display)
+        assert "explore[0]/draft" == pane.path
+
+        viewer.source.give(events_of(StepFinished("explore[0]/draft", "of none"), first=60))
+        await viewer.drawn_with(pilot, "reading the prompt")
+        assert "explore[1]/draft" == pane.path
 
 
 async def test_panes_do_not_move_while_their_steps_write() -> None:
