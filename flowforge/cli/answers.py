@@ -42,7 +42,7 @@ def read_answers(file: Path | None) -> dict[str, str]:
     from ruamel.yaml.error import YAMLError
 
     try:
-        answers = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
+        answers = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, YAMLError) as error:
         raise _unusable(file, f"cannot be read: {reason_text(error)}") from error
     if not isinstance(answers, dict):

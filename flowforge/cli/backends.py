@@ -81,7 +81,7 @@ async def open_backend(
 def read_script(path: Path) -> dict[str, Answer]:
     """The answers of a script file. Raises WorkflowError WF525."""
     try:
-        script = json.loads(path.read_text(encoding="utf-8"))
+        script = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise WorkflowError(
             "WF525",

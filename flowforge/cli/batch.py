@@ -97,7 +97,7 @@ def read_batch(program: Program, file: Path, seed: int | None) -> Batch:
     Raises WorkflowError WF540, WF31x for secrets that the environment lacks.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise WorkflowError("WF540", f"the rows {str(file)!r} cannot be read: {error}") from error
     secrets = secrets_of(program, {})

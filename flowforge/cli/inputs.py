@@ -57,7 +57,7 @@ def _content_of(name: str, text: str) -> str:
 
 def _read_file(file: Path) -> dict[str, JsonValue]:
     try:
-        given = read_json(file.read_text(encoding="utf-8"))
+        given = read_json(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise WorkflowError(
             "WF520",

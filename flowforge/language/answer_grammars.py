@@ -228,6 +228,6 @@ def _span_at(source: Source, place: Location) -> Span:
 
 def _content(file: str) -> str:
     try:
-        return Path(file).read_text("utf-8")
+        return Path(file).read_text("utf-8-sig")
     except (OSError, ValueError):
         return ""

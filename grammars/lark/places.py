@@ -210,7 +210,7 @@ def _content(file: Any) -> tuple[str, str]:
         package, path = file
         data = pkgutil.get_data(package, path)
         return ("" if data is None else data.decode()), f"{package}/{path}"
-    return Path(file).read_text("utf-8"), str(file)
+    return Path(file).read_text("utf-8-sig"), str(file)
 
 
 def _as_pattern(literal: Token) -> Pattern:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -45,13 +46,10 @@ class LarkSource:
         """Read a grammar file. Raises WorkflowError WF430 when it cannot be read."""
         path = Path(path)
         try:
-            text = path.read_text("utf-8-sig")
+            text = _text_of(path)
         except OSError as error:
             message = f"the grammar {str(path)!r} cannot be read: {(error.strerror or '').lower()}"
             raise WorkflowError("WF430", message, help="check the path") from error
-        except ValueError as error:
-            message = f"the grammar {str(path)!r} cannot be read: {error}"
-            raise WorkflowError("WF430", message, help="save it as UTF-8") from error
         return cls(text, str(path), path.parent)
 
 
@@ -100,7 +98,6 @@ def load_grammar(
     if len(source.text) > MAX_CHARS:
         message = f"the grammar has {len(source.text):,} characters, expected at most {MAX_CHARS:,}"
         raise WorkflowError("WF430", message, location=Location(source.file, 1, 1))
-    folders = [] if source.folder is None else [str(source.folder)]
     name = source.file if source.folder is None else str(source.folder / Path(source.file).name)
     made_safe: dict[str, Regex] = {}
 
@@ -109,7 +106,7 @@ def load_grammar(
         if language is not None:
             made_safe[terminal.name] = language
 
-    builder = GrammarBuilder(import_paths=[*folders, _import_shipped])
+    builder = GrammarBuilder(import_paths=[partial(_import_beside, source.folder), _import_shipped])
     try:
         builder.load_grammar(source.text, name)
         places = Places(source.text, source.file, builder.used_files)
@@ -126,6 +123,24 @@ def load_grammar(
             message = f"the grammar has {count:,} {what}, expected at most {limit:,}"
             raise WorkflowError("WF430", message, location=Location(source.file, 1, 1))
     return LoadedGrammar(source, start, parser, loaded, places, made_safe)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except ValueError as error:
+        message = f"the grammar {str(path)!r} cannot be read: {error}"
+        raise WorkflowError("WF430", message, help="save it as UTF-8") from error
+
+
+def _import_beside(
+    folder: Path | None, base_path: str | PackageResource | None, grammar_path: str
+) -> tuple[str, str]:
+    """Lark's way to import from beside the grammar, or beside the file that imports."""
+    for place in (folder, base_path):
+        if isinstance(place, str | Path) and (path := Path(place, grammar_path)).is_file():
+            return str(path), _text_of(path)
+    raise FileNotFoundError(grammar_path)
 
 
 def _import_shipped(base_path: object, grammar_path: str) -> tuple[PackageResource, str]:

@@ -81,6 +81,17 @@ def test_a_file_that_is_missing_is_named_once(
     assert "cannot be read: no such file or directory\n" in result.stderr
 
 
+def test_files_of_inputs_and_answers_may_begin_with_a_byte_order_mark(
+    tmp_path: Path, workflow: Path, script: str
+) -> None:
+    inputs, answers = tmp_path / "inputs.json", tmp_path / "answers.yaml"
+    inputs.write_text('{"q": "a"}', encoding="utf-8-sig")
+    answers.write_text("ask: yes\n", encoding="utf-8-sig")
+    options = ["--inputs", inputs, "--answers", answers, "--backend", script, "--no-journal"]
+
+    assert 0 == flowforge("run", workflow, *options).exit_code
+
+
 def test_bytes_that_are_no_utf_8_are_a_usage_error(workflow: Path, script: str) -> None:
     result = flowforge("run", workflow, "-i", "q=\udcff\udcfe", "--backend", script, "--json")
 

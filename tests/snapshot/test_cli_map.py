@@ -73,6 +73,14 @@ def test_a_line_ends_at_a_line_feed_and_nowhere_else() -> None:
     assert [text, ""] == [line and json.loads(line)["outputs"]["text"] for line in lines]
 
 
+def test_files_may_begin_with_a_byte_order_mark() -> None:
+    Path("rows.jsonl").write_text('{"text": "row"}\n', encoding="utf-8-sig")
+    Path("script.json").write_text('{"label": "fine"}', encoding="utf-8-sig")
+
+    assert 0 == flowforge().exit_code
+    assert ["FINE"] == [row["outputs"]["loud"] for row in written()]
+
+
 @pytest.mark.parametrize("output", ["none/out.jsonl", "."])
 def test_an_output_that_cannot_be_written_is_told_before_a_row_runs(output: str) -> None:
     rows(2)

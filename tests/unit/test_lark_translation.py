@@ -144,6 +144,29 @@ def test_an_import_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert str(refused.value.location).endswith("g.lark:2:10")
 
 
+def test_an_imported_grammar_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "g.lark"
+    file.write_text("%import .inner.other.WORD\nstart: WORD\n")
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "other.lark").write_text("%import .more.WORD\n", "utf-8-sig")
+    (tmp_path / "inner" / "more.lark").write_text("WORD: /[a-z]+/\n", "utf-8-sig")
+
+    assert _takes(load_lark(LarkSource.of_file(file)), "word")
+
+
+def test_an_imported_grammar_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "g.lark"
+    file.write_text("start: X\n%import .other.X\n")
+    (tmp_path / "other.lark").write_bytes(b"\xff\xfeX: /x/\n")
+
+    with pytest.raises(WorkflowError) as refused:
+        load_lark(LarkSource.of_file(file))
+
+    assert "WF430" == refused.value.code
+    assert "other.lark" in refused.value.message
+    assert "save it as UTF-8" == refused.value.help
+
+
 def test_a_transformer_makes_a_value_of_a_text() -> None:
     class Sum(Transformer[object, int]):
         def start(self, numbers: list[str]) -> int:
