@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from flowforge.engine.attention.backends import choose_backend
 from flowforge.engine.attention.compiled import CompiledAttention, find_attention_library
 from flowforge.engine.attention.paged import PagedAttention
 from flowforge.engine.core import EngineCore
+from flowforge.engine.forward import ForwardPass
 from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.kv.store import KvStore
@@ -136,7 +138,9 @@ class Branches:
         kv = KvCache(store.rows.shape[3] // PAGE_SIZE, PAGE_SIZE)
         self.switch = Switch(
             [
-                ModelRunner(decoder, store, shared_attention=side.shared, kernel=side.kernel)
+                ModelRunner(
+                    ForwardPass(decoder, store, choose_backend(store, side.shared, side.kernel))
+                )
                 for side in sides
             ]
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from flowforge.engine.arguments import require, require_integer
+from flowforge.engine.devices import DEVICE_PATTERN
 from flowforge.engine.policy import SchedulingPolicy
 from flowforge.errors import EngineError
 
@@ -28,6 +29,12 @@ class EngineConfig:
     OMP_NUM_THREADS or else the cores this process may use.
     context_len: tokens of one sequence to load the model for; None for what it knows as it is. More
     turns on the long form of its rope scaling, for texts of any length.
+    device: where it computes: cpu; cuda, the GPU with the most free memory; cuda:N, that one; auto,
+    a GPU where there is one.
+    tp: processes that the model is split over (tensor parallel), each with its part of every layer;
+    on GPUs one for each, from the chosen one on.
+    host_cache_bytes: memory of the machine for KV pages that were evicted: they are copied back
+    instead of computed again. 0 keeps none.
     dtype: what weights and activations are computed in. auto: in what the model was published in,
     float32 where the CPU has no bfloat16; float32 products of few rows are taken from the weights
     as they are stored (4 and 8 bits of a GGUF file, bfloat16) by the engine's own kernels, where
@@ -50,6 +57,9 @@ class EngineConfig:
     max_running: int = 64
     num_threads: int | None = None
     context_len: int | None = None
+    device: str = "auto"
+    tp: int = 1
+    host_cache_bytes: int = 0
     dtype: Dtype = "auto"
     is_deterministic: bool = False
     shared_attention: SharedAttention = "auto"
@@ -57,7 +67,7 @@ class EngineConfig:
     is_debug: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("page_size", "max_step_tokens", "max_running"):
+        for name in ("page_size", "max_step_tokens", "max_running", "tp"):
             self._require_positive(name, getattr(self, name))
         for name in ("kv_bytes", "num_pages", "num_threads", "context_len"):
             if getattr(self, name) is not None:
@@ -65,6 +75,11 @@ class EngineConfig:
         for name, choices in (("dtype", Dtype), ("shared_attention", SharedAttention)):
             words, value = get_args(choices), getattr(self, name)
             require(value in words, name, f"one of {words}", value, "EN230")
+        require_integer("host_cache_bytes", self.host_cache_bytes, "EN230")
+        is_met = self.host_cache_bytes >= 0
+        require(is_met, "host_cache_bytes", "at least 0", self.host_cache_bytes, "EN230")
+        is_met = DEVICE_PATTERN.fullmatch(str(self.device)) is not None
+        require(is_met, "device", "auto, cpu, cuda or cuda:N", self.device, "EN230")
         if self.kv_bytes is not None and self.num_pages is not None:
             raise EngineError(
                 "EN230", "kv_bytes and num_pages are both set", help="set one of them"

@@ -14,10 +14,11 @@ from flowforge.engine.arguments import require, require_integer
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.core import EngineCore
 from flowforge.engine.cores import num_usable_cores
+from flowforge.engine.devices import CudaFinding, choose_device, find_cuda_devices
 from flowforge.engine.engine import Engine
 from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache
-from flowforge.engine.memory import free_memory, in_bytes, plan_pages
+from flowforge.engine.memory import in_bytes, plan_pages
 from flowforge.engine.model_interface import ModelLimits
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.scheduler import SchedulerLimits
@@ -106,7 +107,9 @@ def _make_core(
     # torch costs seconds to import: nobody pays who only checks a file. The collector would take a
     # sixth of that.
     with resting_collector(), _passive_waiting():
+        from flowforge.engine.attention.backends import choose_backend
         from flowforge.engine.attention.compiled import can_compute, find_attention_library
+        from flowforge.engine.forward import ForwardPass
         from flowforge.engine.kv.store import KvStore, bytes_per_token
         from flowforge.engine.models.weights import load_decoder, weight_size
         from flowforge.engine.prefix_rows import PrefixRows
@@ -114,7 +117,10 @@ def _make_core(
 
     threads.set()
     model = read_model_config(directory, config.context_len)
-    weights = weight_size(directory, config.dtype, is_deterministic=config.is_deterministic)
+    place = choose_device(config.device, _cuda_devices(config.device))
+    weights = weight_size(
+        directory, config.dtype, is_deterministic=config.is_deterministic, device=place
+    )
     shape = {
         "num_layers": model.num_layers,
         "num_kv_heads": model.num_kv_heads,
@@ -126,11 +132,14 @@ def _make_core(
         context_len=model.max_context_len,
         page_bytes=config.page_size * row_bytes,
         weight_bytes=weights.num_bytes,
-        available_bytes=free_memory(),
+        available_bytes=place.available_bytes,
+        rule=place.rule,
     )
     kv_bytes = num_pages * config.page_size * row_bytes
-    with _out_of_memory_said(weights.num_bytes, kv_bytes):
-        decoder = load_decoder(directory, model, dtype=weights.dtype, kernels=weights.kernels)
+    with _out_of_memory_said(weights.num_bytes, kv_bytes, place.available_bytes):
+        decoder = load_decoder(
+            directory, model, dtype=weights.dtype, device=place.name, kernels=weights.kernels
+        )
         store = KvStore(
             **shape,
             num_pages=num_pages,
@@ -147,8 +156,9 @@ def _make_core(
             f"heads of {model.head_dim} numbers cannot be attended to deterministically",
             help="leave is_deterministic out",
         )
+    attention = choose_backend(store, config.shared_attention, kernel)
     return EngineCore(
-        ModelRunner(decoder, store, audit, kv.is_free, config.shared_attention, kernel),
+        ModelRunner(ForwardPass(decoder, store, attention), audit, kv.is_free),
         kv,
         SchedulerLimits(config.max_step_tokens, config.max_running),
         ModelLimits(
@@ -164,6 +174,11 @@ def _make_core(
     )
 
 
+def _cuda_devices(asked: str) -> CudaFinding:
+    """What the machine has; nobody looks where the CPU is asked for."""
+    return CudaFinding(()) if asked == "cpu" else find_cuda_devices()
+
+
 def _compute_statistics(decoder: Decoder) -> ComputeStatistics:
     import torch
 
@@ -177,7 +192,8 @@ def _compute_statistics(decoder: Decoder) -> ComputeStatistics:
         for choice in decoder.kernel_choices
     )
     dtype = str(decoder.dtype).removeprefix("torch.")
-    return ComputeStatistics(dtype, torch.get_num_threads(), tuple(kernels))
+    device = str(decoder.device)
+    return ComputeStatistics(dtype, torch.get_num_threads(), tuple(kernels), device)
 
 
 @contextmanager
@@ -199,7 +215,7 @@ def _passive_waiting() -> Generator[None]:
 
 
 @contextmanager
-def _out_of_memory_said(weights: int, kv_bytes: int) -> Generator[None]:
+def _out_of_memory_said(weights: int, kv_bytes: int, available: int) -> Generator[None]:
     """An allocation that fails although it was planned: others took the memory meanwhile."""
     try:
         yield
@@ -209,6 +225,6 @@ def _out_of_memory_said(weights: int, kv_bytes: int) -> Generator[None]:
         raise EngineError(
             "EN232",
             f"out of memory while loading weights of {in_bytes(weights)} and a KV pool of "
-            f"{in_bytes(kv_bytes)}; {in_bytes(free_memory())} are free now",
+            f"{in_bytes(kv_bytes)}; {in_bytes(available)} were free before",
             help="give kv_bytes less, take a smaller model or end other programs",
         ) from error

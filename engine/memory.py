@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,23 @@ if TYPE_CHECKING:
 
 # Left to activations, logits and the rest of the process, whatever is asked for.
 MARGIN_BYTES = 256 << 20
-_MOST_KV_BYTES_BY_DEFAULT = 2 << 30
-_SHARE_OF_FREE_MEMORY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRule:
+    """What the pool takes of a memory where nobody says how much.
+
+    margin_bytes: stay free, whatever is asked for. share_of_free: of what weights and margin leave,
+    the pool takes one part in so many, but no more than most_kv_bytes.
+    """
+
+    margin_bytes: int
+    share_of_free: int
+    most_kv_bytes: int | None
+
+
+HOST_RULE = MemoryRule(MARGIN_BYTES, share_of_free=4, most_kv_bytes=2 << 30)
+"""Of a machine whose memory others use, too."""
 
 
 def plan_pages(
@@ -24,26 +40,27 @@ def plan_pages(
     page_bytes: int,
     weight_bytes: int,
     available_bytes: int,
+    rule: MemoryRule = HOST_RULE,
 ) -> int:
     """How many pages the pool gets.
 
     context_len: tokens of one sequence that the model is loaded for. weight_bytes: what the weights
     take in memory. available_bytes: what may be used for weights and pages together, before either
-    is there; `MARGIN_BYTES` of it stay free.
+    is there; the rule's margin of it stays free.
     Raises EngineError EN232 when weights or pages do not fit, EN231 when the pool holds no page,
     EN233 when it is smaller than the one context that `config.context_len` asks for.
     """
-    for_kv = available_bytes - MARGIN_BYTES - weight_bytes
+    for_kv = available_bytes - rule.margin_bytes - weight_bytes
     if for_kv < page_bytes:
         raise EngineError(
             "EN232",
             f"the weights take {in_bytes(weight_bytes)} and one KV page {in_bytes(page_bytes)}; "
-            f"of {in_bytes(available_bytes)} free memory {in_bytes(MARGIN_BYTES)} stay free for "
-            "computing",
+            f"of {in_bytes(available_bytes)} free memory {in_bytes(rule.margin_bytes)} stay free "
+            "for computing",
             help="take a smaller model, or end other programs",
         )
     context_pages = -(-context_len // config.page_size)
-    num_pages = _num_wanted(config, context_pages, page_bytes, for_kv)
+    num_pages = _num_wanted(config, context_pages, page_bytes, for_kv, rule)
     if num_pages * page_bytes > for_kv:
         most = for_kv // page_bytes
         option = "num_pages" if config.num_pages is not None else "kv_bytes"
@@ -88,7 +105,9 @@ def in_bytes(count: int) -> str:
     return f"{count} bytes"
 
 
-def _num_wanted(config: EngineConfig, context_pages: int, page_bytes: int, for_kv: int) -> int:
+def _num_wanted(
+    config: EngineConfig, context_pages: int, page_bytes: int, for_kv: int, rule: MemoryRule
+) -> int:
     if config.num_pages is not None:
         return config.num_pages
     most = context_pages * config.max_running
@@ -100,7 +119,10 @@ def _num_wanted(config: EngineConfig, context_pages: int, page_bytes: int, for_k
                 help="give kv_bytes more, make page_size smaller or take a smaller model",
             )
         return min(config.kv_bytes // page_bytes, most)
-    by_default = min(for_kv // _SHARE_OF_FREE_MEMORY, _MOST_KV_BYTES_BY_DEFAULT) // page_bytes
+    by_default = for_kv // rule.share_of_free
+    if rule.most_kv_bytes is not None:
+        by_default = min(by_default, rule.most_kv_bytes)
+    by_default //= page_bytes
     if config.context_len is not None and context_pages * page_bytes <= for_kv:
         by_default = max(by_default, context_pages)
     return max(1, min(by_default, most))

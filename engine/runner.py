@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from flowforge.engine.forward import ForwardPass
 from flowforge.engine.model_interface import ChunkLogits
 from flowforge.engine.sampling import logprobs_of
 from flowforge.engine.step_batch import step_batch
@@ -18,12 +17,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from flowforge.engine.attention.reads import Span
-    from flowforge.engine.config import SharedAttention
+    from flowforge.engine.forward import StepForward
     from flowforge.engine.kv.audit import KvAudit
     from flowforge.engine.kv.pool import PageId
-    from flowforge.engine.kv.store import KvStore
-    from flowforge.engine.models.decoder import Decoder
-    from flowforge.engine.native.attention_library import AttentionLibrary
     from flowforge.engine.sampling import TokenLogprobs
     from flowforge.engine.scheduler import Chunk, StepPlan
     from flowforge.engine.step_batch import StepBatch
@@ -32,27 +28,22 @@ if TYPE_CHECKING:
 class ModelRunner:
     """Turns plans into batches, and what the forward pass says into what the core asks for.
 
-    The decoder and the KV store are borrowed. audit: checks every row that is read, for debugging;
-    is_free: of the cache that it watches. shared_attention, kernel: see `ForwardPass`.
+    audit: checks every row that is read, for debugging; is_free: of the cache that it watches.
     """
 
     def __init__(
         self,
-        decoder: Decoder,
-        store: KvStore,
+        forward: StepForward,
         audit: KvAudit | None = None,
         is_free: Callable[[PageId], bool] = lambda _: False,
-        shared_attention: SharedAttention = "auto",
-        kernel: AttentionLibrary | None = None,
     ) -> None:
-        self._forward = ForwardPass(decoder, store, shared_attention, kernel)
-        self._page_size = store.page_size
+        self._forward = forward
         self._audit = audit
         self._is_free = is_free
 
     @property
     def num_rows_read(self) -> int:
-        """See `ForwardPass.num_rows_read`."""
+        """See `StepForward.num_rows_read`."""
         return self._forward.num_rows_read
 
     @torch.inference_mode()
@@ -61,7 +52,7 @@ class ModelRunner:
 
         Returns when the rows are written. Rows are read and written through the paths as planned.
         """
-        batch = step_batch(plan, self._page_size)
+        batch = step_batch(plan, self._forward.page_size)
         self._forward.copy(batch)
         if self._audit is not None:
             self._check(self._audit, plan, batch)

@@ -179,11 +179,13 @@ class ComputeStatistics:
     """What the engine computes with, from start to end.
 
     dtype: of activations and of K and V. kernels: what was chosen where there was a choice.
+    device: as torch names it.
     """
 
     dtype: str = "float32"
     num_threads: int = 1
     kernels: tuple[KernelStatistics, ...] = ()
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)

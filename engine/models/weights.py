@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flowforge.engine.config import Dtype
+    from flowforge.engine.devices import ChosenDevice
     from flowforge.engine.models.linears import KernelUse, Linear
 
 _logger = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ def load_decoder(
     config = read_model_config(directory) if config is None else config
     checkpoint = open_checkpoint(directory)
     _check_shapes(checkpoint, config, directory)
-    dtype = _choose_dtype(checkpoint.stored_dtype) if dtype is None else dtype
+    if dtype is None:
+        dtype = _choose_dtype(checkpoint.stored_dtype, has_bfloat16=_has_native_bfloat16())
     maker = LinearMaker(kernels if torch.device(device).type == "cpu" else "never")
     quantized = None if kernels == "never" else open_quantized(directory)
     source = _Source(checkpoint, quantized, maker, dtype, torch.device(device))
@@ -78,19 +80,28 @@ class WeightSize:
 
 
 def weight_size(
-    directory: Path, choice: Dtype = "auto", *, is_deterministic: bool = False
+    directory: Path,
+    choice: Dtype = "auto",
+    *,
+    is_deterministic: bool = False,
+    device: ChosenDevice | None = None,
 ) -> WeightSize:
     """Known from the files' headers alone. choice, is_deterministic: as in `EngineConfig`.
 
-    Raises EngineError EN120 to EN124 (weights), EN125 when `choice` is int4 and the model has no
-    4-bit weights, EN126 when there are no kernels for what is asked, EN234 when it is deterministic
-    and not in float32.
+    device: None is the CPU, whose kernels alone know stored weights. Raises EngineError EN120 to
+    EN124 (weights), EN125 when `choice` is int4 and the model has no 4-bit weights, EN126 when
+    there are no kernels for what is asked, EN234 when it is deterministic and not in float32, or on
+    a GPU.
     """
     checkpoint = open_checkpoint(directory)
-    kernels: KernelUse = "measured"
+    cuda = None if device is None else device.cuda
+    if cuda is not None:
+        _require_possible_on_gpu(choice, is_deterministic=is_deterministic)
+    kernels: KernelUse = "measured" if cuda is None else "never"
     match choice:
         case "auto":
-            dtype = _choose_dtype(checkpoint.stored_dtype)
+            has_bfloat16 = _has_native_bfloat16() if cuda is None else cuda.has_bfloat16
+            dtype = _choose_dtype(checkpoint.stored_dtype, has_bfloat16=has_bfloat16)
         case "int4":
             _require_4_bit(directory)
             dtype = torch.float32
@@ -408,11 +419,26 @@ def _report_unused(checkpoint: Checkpoint, directory: Path) -> None:
 # --- dtype ---------------------------------------------------------------------------------------
 
 
-def _choose_dtype(stored: torch.dtype) -> torch.dtype:
-    """Never round below what was published; never emulate what the CPU lacks."""
+def _choose_dtype(stored: torch.dtype, *, has_bfloat16: bool) -> torch.dtype:
+    """Never round below what was published; never emulate what the hardware lacks."""
     if stored.itemsize > torch.bfloat16.itemsize:
         return torch.float32
-    return torch.bfloat16 if _has_native_bfloat16() else torch.float32
+    return torch.bfloat16 if has_bfloat16 else torch.float32
+
+
+def _require_possible_on_gpu(choice: Dtype, *, is_deterministic: bool) -> None:
+    if is_deterministic:
+        raise EngineError(
+            "EN234",
+            "is_deterministic needs the kernels of the CPU, and the engine computes on a GPU",
+            help="set device to cpu, or leave is_deterministic out",
+        )
+    if choice == "int4":
+        raise EngineError(
+            "EN126",
+            "dtype int4 is multiplied by the kernels of the CPU, and the engine computes on a GPU",
+            help="set device to cpu, or take dtype auto",
+        )
 
 
 def _require_deterministic(dtype: torch.dtype) -> None:

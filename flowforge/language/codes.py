@@ -240,6 +240,9 @@ ROOM_CODES: Mapping[str, str] = {
     "EN232": "weights or KV pages that do not fit into memory",
     "EN233": "a KV pool smaller than the context that was asked for",
     "EN234": "what cannot be computed deterministically",
+    "EN235": "a device that this machine does not have",
+    "EN236": "a model that cannot be split over so many processes",
+    "EN237": "a process of a split engine ended",
     # Tokens and chat templates.
     "EN301": "a tokenizer that does not fit its model",
     "EN302": "a model without a chat template",
@@ -268,6 +271,7 @@ ROOM_CODES: Mapping[str, str] = {
     "IN201": "the engine's thread ended",
     "IN203": "a KV row was read for a text that it does not stand for",
     "IN204": "KV was restored from disk and is not found afterwards",
+    "IN205": "KV rows came back from host memory as other ones",
     "IN411": "a constraint's matcher failed",
     "IN421": "a tool call that its format cannot read",
     "IN501": "a step was moved in a way that its state does not allow",

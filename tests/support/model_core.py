@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowforge.engine.attention.backends import choose_backend
 from flowforge.engine.core import EngineCore
+from flowforge.engine.forward import ForwardPass
 from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.store import KvStore
@@ -42,8 +44,9 @@ def model_core(
     )
     audit = KvAudit(num_pages, page_size, store.poison)
     kv = KvCache(num_pages, page_size, audit.note_freed)
+    forward = ForwardPass(decoder, store, choose_backend(store, shared_attention, kernel))
     core = EngineCore(
-        ModelRunner(decoder, store, audit, kv.is_free, shared_attention, kernel),
+        ModelRunner(forward, audit, kv.is_free),
         kv,
         SchedulerLimits(max_step_tokens, max_running),
         ModelLimits(config.vocab_size, config.max_context_len, frozenset()),
