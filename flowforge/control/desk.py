@@ -232,10 +232,9 @@ class Control:
             case "limits":
                 return self._change_limits(order)
             case "status":
-                questions = [one.told() for one in self._waiting.values()]
-                return {**self._told_limits(), "questions": questions}
+                return {**self._told_limits(), "questions": self.questions()}
             case "answer":
-                return self._answer(order.get("path"), order.get("text"))
+                return self.answer(order.get("path"), order.get("text"))
             case _:
                 return _refused(f"unknown order {name!r}, expected one of {', '.join(ORDERS)}")
 
@@ -277,7 +276,12 @@ class Control:
             return _refused(error.message, error.help)
         return {"ok": True}
 
-    def _answer(self, path: object, text: object) -> dict[str, Any]:
+    def questions(self) -> list[dict[str, Any]]:
+        """What nobody has answered yet: path, prompt, choices and what is shown with it."""
+        return [one.told() for one in self._waiting.values()]
+
+    def answer(self, path: object, text: object) -> dict[str, Any]:
+        """Answer the question of a step; {"ok": false, "reason": …} where it waits for no such."""
         waiting = self._waiting.get(path) if isinstance(path, str) else None
         if waiting is None:
             known = ", ".join(map(repr, self._waiting)) or "nobody"
