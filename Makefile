@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format check wheel clean
+.PHONY: help run test lint docs format check wheel clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,17 +27,20 @@ lint: $(VENV)/dev.stamp ## Set up, then run every linter and type checker
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
+docs: $(VENV)/dev.stamp ## Set up, then build the site of docs/ into site/; a dead link is an error
+	$(BIN)/zensical build --strict
+
 format: $(VENV)/dev.stamp ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-check: lint test ## What CI runs
+check: lint docs test ## What CI runs
 
 wheel: $(VENV)/dev.stamp ## Build dist/*.tar.gz and from it dist/*.whl
 	$(BIN)/python -m build --no-isolation
 
 clean: ## Remove the virtual environment and what was built
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist site .cache *.egg-info
 
 # A stamp, and not the interpreter's link: that one is there before an interrupted set-up is done. An
 # environment that works is kept, whoever made it.
