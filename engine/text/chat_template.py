@@ -27,16 +27,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from flowforge.engine.text.messages import Message, ToolCall, ToolSchema, bad_message
-from flowforge.engine.text.prompt_rendering import Prompt, PromptRendering
+from flowforge.engine.text.prompt_rendering import Prompt, PromptRendering, behind_closing
 from flowforge.engine.text.prompt_values import interleave, map_values, texts_of, unused_marker
 from flowforge.engine.text.template_source import compile_template, read_template_source
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import date
     from pathlib import Path
 
+    from flowforge.engine.text.prompt_rendering import Piece
     from flowforge.engine.text.tokenizer import Tokenizer
 
     View = dict[str, object]
@@ -162,6 +163,57 @@ class ChatTemplate:
         _, tail = self._cut(prompt, len(history) - 1)
         return self._without_closing(tail, last_token)
 
+    def pieces(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSchema] = (),
+        *,
+        num_seen: int = 0,
+        last_token: int | None = None,
+    ) -> tuple[Piece, ...]:
+        """What `render` makes ids of, or `continuation` behind the first `num_seen` messages.
+
+        For people: joined, it is the text that the model reads there. last_token: as for
+        `continuation`. Of a template that changes contents, all but control tokens is "content".
+        Raises as those two do.
+        """
+        hole_idx = num_seen - 1 if num_seen else None
+        shown = list(messages)
+        if hole_idx is not None:
+            shown[hole_idx] = replace(shown[hole_idx], tool_calls=())
+        prompt = Prompt(tuple(shown), tuple(tools))
+        layout = self._rendering.lay_out(prompt, self._rendering.text(prompt))
+        if layout is None:
+            pieces = self._pieces_of_whole(prompt, hole_idx)
+        else:
+            pieces = self._rendering.pieces_of_layout(layout, hole_idx, len(shown))
+        if hole_idx is None:
+            return (*self._bos_piece(pieces), *pieces)
+        is_closed = last_token in self._tokenizer.eos_ids
+        closing = self._text_of(last_token) if is_closed else None
+        return tuple(pieces if closing is None else behind_closing(pieces, closing))
+
+    def _pieces_of_whole(self, prompt: Prompt, hole_idx: int | None) -> list[Piece]:
+        if hole_idx is None:
+            views, tools, stand_ins = self._rendering.guard(prompt)
+            text = self._rendering.render_views(views, tools, prompt.opens_reply)
+        else:
+            _, text, stand_ins = self._whole_around(prompt, hole_idx)
+        restore = str.maketrans(dict(stand_ins))
+        found = self._rendering.pieces_of(text, "content")
+        return [(kind, one.translate(restore)) for kind, one in found]
+
+    def _bos_piece(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
+        """See `_with_bos`."""
+        tokenizer = self._tokenizer
+        text = self._text_of(tokenizer.bos_id) if tokenizer.adds_bos else None
+        if text is not None and pieces[:1] != [("special", text)]:
+            yield "special", text
+
+    def _text_of(self, token: int | None) -> str | None:
+        special = self._tokenizer.special_tokens.items()
+        return next((text for text, token_id in special if token_id == token), None)
+
     def _without_closing(self, tail: list[int], last_token: int | None) -> list[int]:
         """Drop the end of the turn where it is there already; white space before it is dropped."""
         if last_token is None or last_token not in self._tokenizer.eos_ids:
@@ -196,6 +248,11 @@ class ChatTemplate:
         return head, self._encode_pieces(layout.pieces[after:], layout.values[after:])
 
     def _cut_whole(self, prompt: Prompt, hole_idx: int) -> tuple[list[int], list[int]]:
+        head, tail, stand_ins = self._whole_around(prompt, hole_idx)
+        return self._encode_whole(head, stand_ins), self._encode_whole(tail, stand_ins)
+
+    def _whole_around(self, prompt: Prompt, hole_idx: int) -> tuple[str, str, dict[str, str]]:
+        """The text before and after one message's content, and what stands in for what in it."""
         views, tools, stand_ins = self._rendering.guard(prompt)
         mark = unused_marker([self._rendering.source, texts_of(views), texts_of(tools)])
         views[hole_idx]["content"] = mark
@@ -209,7 +266,7 @@ class ChatTemplate:
                 f"{'more than once' if found else 'not at all'}, expected once",
                 help="this template cannot be continued: give the whole conversation instead",
             )
-        return self._encode_whole(head, stand_ins), self._encode_whole(tail, stand_ins)
+        return head, tail, stand_ins
 
     def _require_all_printed(self, prompt: Prompt, views: Sequence[View], text: str) -> None:
         """Some templates pass over roles that they do not know, and the model never sees the text.

@@ -7,7 +7,7 @@ tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from flowforge.engine.text.messages import Message, ToolSchema, bad_message, message_view, tool_view
 from flowforge.engine.text.prompt_values import (
@@ -24,7 +24,7 @@ from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     View = dict[str, object]
 
@@ -48,6 +48,12 @@ class Prompt:
     def texts(self) -> str:
         """Every text in the prompt, joined."""
         return texts_of(self.views()) + texts_of(self.tool_views())
+
+
+PieceKind = Literal["special", "template", "content"]
+Piece: TypeAlias = tuple[PieceKind, str]
+"""Part of a prompt as the model reads it: a control token, other words of the template, or what a
+message says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,30 @@ class PromptRendering:
             return None
         return *split_at_holes(marker, text), values
 
+    def pieces_of(self, text: str, kind: PieceKind) -> Iterator[Piece]:
+        """A text with its control tokens told apart. kind: of what stands between them."""
+        end = 0
+        for hit in self.control.finditer(text):
+            if hit.start() > end:
+                yield kind, text[end : hit.start()]
+            yield "special", hit[0]
+            end = hit.end()
+        if end < len(text):
+            yield kind, text[end:]
+
+    def pieces_of_layout(
+        self, layout: Layout, hole_idx: int | None, num_messages: int
+    ) -> list[Piece]:
+        """A prompt in pieces, or what of it stands behind the content of one message."""
+        start = 0 if hole_idx is None else layout.numbers.index(hole_idx) + 1
+        found = [*self.pieces_of(layout.pieces[start], "template")]
+        for at in range(start, len(layout.numbers)):
+            if layout.values[at]:
+                is_content = layout.numbers[at] < num_messages
+                found.append(("content" if is_content else "template", layout.values[at]))
+            found += self.pieces_of(layout.pieces[at + 1], "template")
+        return found
+
     def guard(self, prompt: Prompt) -> tuple[list[View], list[View], dict[str, str]]:
         """Put stand-ins into values wherever they spell a control token.
 
@@ -163,6 +193,15 @@ class PromptRendering:
         while self.control.search(text):
             text = self.control.sub(lambda hit: stand_in_of[hit[0][0]] + hit[0][1:], text)
         return text
+
+
+def behind_closing(pieces: list[Piece], closing: str) -> list[Piece]:
+    """The pieces without the control token that closes a turn, where they begin with it."""
+    if ("special", closing) not in pieces:
+        return pieces
+    place = pieces.index(("special", closing))
+    is_first = not "".join(text for _, text in pieces[:place]).strip()
+    return pieces[place + 1 :] if is_first else pieces
 
 
 def _has_hole(message: Message) -> bool:

@@ -522,8 +522,8 @@ async def test_events_that_cannot_be_read_any_more_are_told_and_what_is_known_st
 
 async def test_a_chosen_container_shows_what_is_written_in_it() -> None:
     branches = [StepStarted(f"explore[{idx}]/draft", "gen") for idx in range(12)]
-    begun = [RunStarted("w", {}), StepStarted("intro", "gen"), StepStarted("explore", "for")]
-    texts = [StepText("intro", "an introduction", 3), StepText("explore[4]/draft", "of four", 2)]
+    begun = (RunStarted("w", {}), StepStarted("intro", "gen"), StepStarted("explore", "for"))
+    texts = (StepText("intro", "an introduction", 3), StepText("explore[4]/draft", "of four", 2))
     usage = Usage(9, 9, 0, 2, 0.1, 0.2)
     ends = [StepFinished("explore[4]/draft", "of four", "stop", usage)]
     viewer = Viewer(events_of(*begun, *branches, *texts, *ends))
