@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from flowforge.language.program import PLAIN_OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+    from flowforge.backends.notices import Notice
     from flowforge.grammars.tool_formats import ToolCall, ToolChoice, ToolDefinition
     from flowforge.language.program import AnswerOptions, GrammarSpec
     from flowforge.language.token_meter import TokenMeter
@@ -72,6 +73,9 @@ class GenerateRequest:
     written: output tokens of this very request from an earlier generation that was cut; the model
     goes on behind them and comes to what it would have come to. They count as generated, and are
     the first delta.
+    tags, run_key: words of its step, and what all requests of one run have in common, for who
+    chooses between backends. tell: hears what happens to the request on its way, beside its text,
+    until its conversation is closed.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -86,6 +90,9 @@ class GenerateRequest:
     label: str = ""
     with_logprob: bool = False
     written: tuple[int, ...] = ()
+    tags: tuple[str, ...] = field(default=(), compare=False)
+    run_key: str = field(default="", compare=False)
+    tell: Callable[[Notice], None] | None = field(default=None, compare=False, repr=False)
 
     @property
     def has_form(self) -> bool:
@@ -169,7 +176,8 @@ class GenerationDone:
     @property
     def was_weighed(self) -> bool:
         """Whether the text was chosen by its score, so that no token of it was generated."""
-        return bool(self.text) and not self.output_ids and self.usage.generated_tokens == 0
+        is_said = bool(self.text) and not self.calls
+        return is_said and not self.output_ids and self.usage.generated_tokens == 0
 
 
 @dataclass(frozen=True, slots=True)

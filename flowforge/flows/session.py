@@ -27,6 +27,7 @@ from flowforge.runtime.events import (
     StepText,
 )
 from flowforge.runtime.failures import as_flowforge_error
+from flowforge.runtime.notices import fact_of
 from flowforge.runtime.page_samples import PageSampler
 from flowforge.runtime.people import text_answer
 from flowforge.runtime.seeds import derived_seed
@@ -38,6 +39,7 @@ from flowforge.tools.function_tool import FunctionTool
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 
+    from flowforge.backends.notices import Notice
     from flowforge.backends.protocol import (
         Backend,
         Conversation,
@@ -268,7 +270,12 @@ class FlowSession:
             assert isinstance(conversation, ToldConversation), "runs with a journal open such ones"
             written = await memo.begin_answer(request, conversation.asked(request))
             request = replace(request, written=written)
-        items = conversation.generate(request)
+
+        def tell(notice: Notice) -> None:
+            self.stream.emit(fact_of(notice, request.label))
+
+        asked = replace(request, tell=tell, run_key=str(self.seed))
+        items = conversation.generate(asked)
         parts = parts_of(request)
         is_done = False
         try:

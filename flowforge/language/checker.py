@@ -9,8 +9,10 @@ from flowforge.language.defaults import parse_defaults
 from flowforge.language.drafts import Context
 from flowforge.language.fields import check_keys, mapping_of, text_of
 from flowforge.language.input_declarations import parse_inputs, type_of_inputs
+from flowforge.language.model_declarations import parse_models
 from flowforge.language.named_types import parse_types
 from flowforge.language.program import Output, Program
+from flowforge.language.remote_models import REMOTE
 from flowforge.language.scope import Binding, Names
 from flowforge.language.secret_declarations import parse_secrets
 from flowforge.language.source import Span
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     from flowforge.language.yaml_nodes import Entry, MappingNode
 
 LANGUAGE_VERSION = 1
-KEYS = ("flowforge", "name", "types", "inputs", "secrets", "tools", "defaults", "steps", "outputs")
+KEYS = (
+    *("flowforge", "name", "types", "inputs", "secrets", "tools", "models", "defaults", "steps"),
+    "outputs",
+)
 _PROGRAM_NAME = re.compile(r"\w[\w .-]{0,99}")
 
 
@@ -40,6 +45,8 @@ def check_program(
     types = parse_types(root.entry("types"), report, checkers.schema)
     inputs = parse_inputs(root.entry("inputs"), types, report)
     secrets = parse_secrets(root.entry("secrets"), report)
+    models = parse_models(root.entry("models"), report)
+    known = None if checkers.models is None else checkers.models | {REMOTE + one for one in models}
     context = Context(
         source=report.source,
         report=report,
@@ -48,12 +55,13 @@ def check_program(
         enclosing={},
         types=types,
         tools=parse_tools(root.entry("tools"), types, secrets, subflows, report, checkers.grammar),
-        defaults=parse_defaults(root.entry("defaults"), subflows.folder, report),
+        defaults=parse_defaults(root.entry("defaults"), subflows.folder, report, known),
         subflows=subflows,
         parse_steps=parse_steps,
         parse_step=parse_step,
         resolve_steps=resolve_steps,
         secrets=secrets,
+        models=known,
     )
     entry = root.entry("steps")
     if entry is None:
@@ -63,7 +71,10 @@ def check_program(
     steps = resolve_steps(drafts, names, context)
     outputs = _outputs_of(root.entry("outputs"), names, context)
     file, model = report.source.file, context.defaults.model
-    return Program(name, file, inputs, steps, outputs, context.tools, types.schemas, model, secrets)
+    return Program(
+        *(name, file, inputs, steps, outputs, context.tools, types.schemas, model, secrets),
+        models=models,
+    )
 
 
 def _check_version(root: MappingNode, report: Report) -> None:

@@ -12,10 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Checkers:
-    """None leaves schemas, or grammars, unchecked."""
+    """None leaves schemas, or grammars, or names of models elsewhere, unchecked.
+
+    models: names as `remote/big` that the configuration beside the file has.
+    """
 
     schema: SchemaChecker | None = None
     grammar: GrammarChecker | None = None
+    models: frozenset[str] | None = None
 
 
 NO_CHECKERS = Checkers()

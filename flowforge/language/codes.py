@@ -75,6 +75,8 @@ CODES: Mapping[str, str] = {
     "WF139": "a step asks for another model than that of the conversation it continues",
     "WF140": "a step with a tool that writes takes results from the cache",
     "WF141": "a secret where none may stand, or something computed from one",
+    "WF144": "a model of another server that is not declared rightly",
+    "WF145": "a step asks for a model or route that is declared nowhere",
     # What a program that can run probably does not mean; all are warnings.
     "WF150": "a carried value that nothing reads (warning)",
     "WF151": "two steps that write, in no order (warning)",
@@ -84,6 +86,7 @@ CODES: Mapping[str, str] = {
     "WF155": "samples that are all the same (warning)",
     "WF156": "a workflow without outputs (warning)",
     "WF157": "an answer to which nothing sets an end (warning)",
+    "WF158": "a changing value before text that prompts could share (warning)",
     # Expressions.
     "WF201": "an expression that cannot be parsed",
     "WF202": "an unknown name",
@@ -165,6 +168,10 @@ ROOM_CODES: Mapping[str, str] = {
     "WF531": "an answer of a person that is none of the choices",
     "WF532": "an answer of a person that is no text",
     "WF533": "a trace to replay that is not a table of rounds",
+    "WF535": "a traffic to replay, or a baseline, that cannot be read",
+    "WF536": "a baseline that was measured with another load",
+    "WF537": "a flowforge.toml that cannot be read",
+    "WF538": "a flowforge.toml that says something wrong",
     "WF540": "rows of inputs that cannot be read or do not fit the workflow",
     "WF541": "an output of rows that is damaged, of another batch or not to be written",
     # Flows in Python.
@@ -252,6 +259,18 @@ ROOM_CODES: Mapping[str, str] = {
     "EN306": "an empty stop string",
     "EN307": "messages that a chat cannot hold",
     "EN311": "a vocabulary that cannot be constrained",
+    # Models of other servers.
+    "EN401": "a server cannot be reached",
+    "EN402": "a server refuses the key",
+    "EN403": "a server is overloaded or broken, also after several tries",
+    "EN404": "a server does not have the model, or is no OpenAI-compatible server",
+    "EN405": "a server refuses a request",
+    "EN406": "an answer of a server without the form that it must have",
+    "EN407": "a server cannot do what a step asks of it",
+    "EN408": "an answer of a server that broke off",
+    "EN409": "an answer of a server that cannot be understood",
+    "EN410": "the key of a server is not set in the environment",
+    "EN411": "all models of a route are out of order",
     # Journals.
     "EN701": "a journal is locked by another process for too long",
     "EN702": "a journal cannot grow: its disk is full",
@@ -288,5 +307,6 @@ ROOM_CODES: Mapping[str, str] = {
     "IN513": "a journal lacks a conversation that it should have",
     "IN520": "a tool was called that is none",
     "IN540": "a workload of the bench waits for a call that never comes",
+    "IN541": "a run of the bench held more rows than its pages have",
     "IN601": "a turn was read before it was written",
 }

@@ -42,8 +42,13 @@ class Defaults:
         return MappingNode(own.span, (*own.entries, *others))
 
 
-def parse_defaults(entry: Entry | None, folder: Path | None, report: Report) -> Defaults:
-    """Read `defaults:`; what is broken is reported and left out."""
+def parse_defaults(
+    entry: Entry | None,
+    folder: Path | None,
+    report: Report,
+    models: frozenset[str] | None = None,
+) -> Defaults:
+    """Read `defaults:`; what is broken is reported and left out. models: see `model_of_entry`."""
     mapping = None if entry is None else mapping_of(entry, report, _FORM)
     if mapping is None:
         return Defaults()
@@ -59,5 +64,5 @@ def parse_defaults(entry: Entry | None, folder: Path | None, report: Report) -> 
         else tuple(one for one in options.entries if one.key in SAMPLING_KEYS),
         parse_retry(mapping.entry("retry"), report),
         duration_of(mapping.entry("timeout"), report),
-        model_of_entry(mapping.entry("model"), folder, report),
+        model_of_entry(mapping.entry("model"), folder, report, models),
     )

@@ -88,8 +88,9 @@ class BlockDraft:
 class Context:
     """What every check needs. enclosing: for a step inside a block, the step around it.
 
-    secrets: names of those that calls may be given. is_trial: names are resolved only to learn
-    types, and what is reported is dropped.
+    secrets: names of those that calls may be given. models: names of models that other servers run
+    (`remote/…`, `route/…`), None where they are not known. is_trial: names are resolved only to
+    learn types, and what is reported is dropped.
     """
 
     source: Source
@@ -105,6 +106,7 @@ class Context:
     parse_step: Callable[[Entry, Context], StepDraft]
     resolve_steps: Callable[[Mapping[str, StepDraft], Names, Context], dict[str, Step]]
     secrets: tuple[str, ...] = ()
+    models: frozenset[str] | None = None
     is_trial: bool = False
 
     @property

@@ -103,6 +103,7 @@ _TOP_KEYS: dict[str, Schema] = {
     "inputs": _named({"$ref": "#/$defs/type"}, "Values that the caller gives."),
     "secrets": _strings("Variables of the environment that calls and servers may be given."),
     "tools": _named({"$ref": "#/$defs/tool"}, "Tools that steps may call."),
+    "models": _named({"$ref": "#/$defs/model"}, "Models of other servers, for remote/NAME."),
     "defaults": {
         "type": "object",
         "additionalProperties": False,
@@ -131,6 +132,7 @@ _STEP_KEYS: dict[str, Schema] = {
     },
     "prefill": _ref("text", "How the answer begins."),
     "model": {"type": "string", "description": "The model that writes."},
+    "tags": _strings("Words by which a route may tell steps apart."),
     "call": {"type": "string", "description": "The name of the tool."},
     "with": _named(_VALUE, "Arguments by name."),
     "for": {"type": "string", "description": "VARIABLE in LIST"},
@@ -369,6 +371,26 @@ _DEFINITIONS: Schema = {
             "do": _ref("steps", "The steps that run then."),
             "yield": _ref("value", "What the value of those steps is."),
             "else": _ref("value", "The value in place of steps."),
+        },
+    },
+    "model": {
+        "type": "object",
+        "required": ["url"],
+        "additionalProperties": False,
+        "properties": {
+            "url": {"type": "string", "pattern": "^https?://"},
+            "model": {"type": "string", "description": "What the server calls it."},
+            "dialect": _words(
+                "What the server understands beyond plain chat.",
+                *("openai", "vllm", "sglang", "llama.cpp", "words"),
+            ),
+            "api_key": {"type": "string", "description": "The variable that holds the key."},
+            "tokenizer": {"type": "string", "description": "What counts tokens for it."},
+            "context": _integer(1, "Tokens of prompt and answer together."),
+            "timeout": {"$ref": "#/$defs/duration"},
+            "attempts": _integer(1, "Tries of one request."),
+            "max_wait": {"$ref": "#/$defs/duration"},
+            "concurrency": _integer(1, "Requests at a time."),
         },
     },
     "tool": {

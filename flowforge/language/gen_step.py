@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from flowforge.language.diagnostics import did_you_mean
-from flowforge.language.fields import check_keys, integer_of, place_of, template_of, text_of
+from flowforge.language.fields import (
+    check_keys,
+    integer_of,
+    place_of,
+    template_of,
+    text_of,
+    texts_of,
+)
 from flowforge.language.foreign_words import may_mean
 from flowforge.language.gen_options import AnswerForm, form_of, options_of, sampling_of
 from flowforge.language.joins import BestDraft, names_of_join
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
     from flowforge.language.types import Type
     from flowforge.language.yaml_nodes import Entry
 
-STEP_KEYS = ("gen", "from", "system", "user", "turns", "prefill", "model")
+STEP_KEYS = ("gen", "from", "system", "user", "turns", "prefill", "model", "tags")
 _PROMPTS = ("user", "turns", "from")
 _SAMPLE_KEYS = ("n", "pick")
 _MAX_SAMPLES = 1_000
@@ -57,6 +64,7 @@ class GenDraft:
     pick: PickDraft
     model: tuple[str, Span] | None
     tool_use: ToolUse | None
+    tags: tuple[str, ...]
 
     @property
     def has_conversation(self) -> bool:
@@ -101,6 +109,7 @@ class GenDraft:
             pick=_resolve_pick(self.pick, type_, names, context),
             model=self._model(names, context),
             tool_use=self.tool_use,
+            tags=self.tags,
         )
         if self.n > 1 and isinstance(self.pick, All):
             type_ = Array(type_)
@@ -159,7 +168,8 @@ def parse_gen(name: str, step: MappingNode, context: Context) -> GenDraft:
         message = "'prefill' begins the answer, and this one begins with what the model thinks"
         report.error("WF133", message, prefill.key_span, "remove it, or 'think'")
     model_entry = step.entry("model")
-    model = model_of_entry(model_entry, context.subflows.folder, report)
+    model = model_of_entry(model_entry, context.subflows.folder, report, context.models)
+    tags = step.entry("tags")
     return GenDraft(
         name,
         None if from_entry is None else _from_of(from_entry, report),
@@ -173,6 +183,7 @@ def parse_gen(name: str, step: MappingNode, context: Context) -> GenDraft:
         pick,
         None if model is None or model_entry is None else (model, model_entry.value.span),
         tool_use,
+        () if tags is None else tuple(word for word, _ in texts_of(tags, report, "words")),
     )
 
 

@@ -29,6 +29,7 @@ _WORDS = {
     "retry": "a number of tries, or a mapping of the keys below",
     "catch": "a mapping of the keys below",
     "tool": "a mapping of the keys below",
+    "model": "a mapping of the keys below",
     "gen_options": "a mapping of the keys below, or nothing for free text",
     "turn": "a mapping of the keys below",
 }
@@ -38,6 +39,7 @@ _PARTS = (
     ("retry", "The keys of `retry`"),
     ("catch", "The keys of `catch`"),
     ("tool", "The keys of a tool"),
+    ("model", "The keys of a model of another server"),
 )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from flowforge.errors import Location
     from flowforge.language.expressions import Expression
+    from flowforge.language.remote_models import RemoteModel
     from flowforge.language.templates import Template
     from flowforge.language.types import Type
 
@@ -216,7 +217,8 @@ class Gen:
     of that one.
     n, pick: that many samples of one prompt, each a fork, joined by `pick`; a step that picks `All`
     has no conversation to continue, the others have that of the sample picked.
-    tool_use: what it may call before it answers; None where it has no tools.
+    tool_use: what it may call before it answers; None where it has no tools. tags: words by which
+    a route may tell steps apart.
     """
 
     from_step: str | None
@@ -234,6 +236,7 @@ class Gen:
     pick: Pick = field(default_factory=Vote)
     model: str | None = None
     tool_use: ToolUse | None = None
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,7 +494,8 @@ class Program:
     """A whole workflow. types: named JSON Schemas, already written out wherever they are used.
 
     model: what the file's defaults say of the run's own model, which the run may overrule.
-    secrets: variables of the environment whose values calls and servers are given.
+    secrets: variables of the environment whose values calls and servers are given. models: those
+    of other servers that the file declares, by name.
     """
 
     name: str
@@ -505,3 +509,4 @@ class Program:
     )
     model: str | None = None
     secrets: tuple[str, ...] = ()
+    models: Mapping[str, RemoteModel] = field(default_factory=dict[str, "RemoteModel"])

@@ -68,6 +68,7 @@ _FAMILIES = (
     ("EN1", "Models"),
     ("EN2", "The engine"),
     ("EN3", "Tokens and chat templates"),
+    ("EN4", "Models of other servers"),
     ("EN7", "Journals"),
     ("EN8", "Traces"),
     ("IN", "Faults of FlowForge"),

@@ -129,9 +129,11 @@ def _generate(after: Consequences, step: StepState, action: Generate) -> None:
             continues = step.attempt_path
         case _:
             assert_never(action.source)
-    request, priority = action.request, step.node.step.priority
-    if request.priority != priority:
-        request = replace(request, priority=priority)
+    verb, request = step.node.step.verb, action.request
+    tags = verb.tags if isinstance(verb, Gen) else ()
+    request = replace(
+        request, priority=step.node.step.priority, tags=tags, run_key=str(after.state.seed)
+    )
     _add_work(after.state, step, path, action.key)
     if continues != path:
         hold(step, path)

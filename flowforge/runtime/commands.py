@@ -194,6 +194,13 @@ class CancelRun:
     """Somebody wants the run to end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something happened that decides nothing: it is told, and the core never hears of it."""
+
+    fact: Fact
+
+
 Report: TypeAlias = (
     Begin | Opened | Answered | Returned | Failed | Stopped | TimerFired | CancelStep | CancelRun
 )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flowforge.language.program import JsonValue, Program, Step
 
 _COUNTERS = re.compile(r"\[\d+\]|[#.]\d+")
-_UNSEEN = frozenset({"location", "type", "file", "cache_s"})
+_UNSEEN = frozenset({"location", "type", "file", "cache_s", "tags"})
 """Fields that say where something stands, what follows from the rest, or where results are from."""
 
 

@@ -52,7 +52,12 @@ def safe_json(value: object, *, indent: int | None = None) -> str:
 
 def kind_of(fact: Fact) -> str:
     """A fact's name in snake case."""
-    return _KINDS[type(fact)]
+    return kind_of_type(type(fact))
+
+
+def kind_of_type(fact_type: type[Fact]) -> str:
+    """The name of all facts of one type."""
+    return _KINDS[fact_type]
 
 
 _KINDS: dict[type, str] = {

@@ -190,6 +190,52 @@ class PagesSampled:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestDelayed:
+    """A server did not take a step's request, and is asked again after `wait_s`.
+
+    model: `remote/NAME`. code, reason: of the error that it would otherwise be. attempt: of this
+    request, counted from 1.
+    """
+
+    path: str
+    model: str
+    code: str
+    reason: str
+    wait_s: float
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRouted:
+    """A route sends a step's request to a model; told again when it goes to the next one.
+
+    reason: 'rule 1', 'weight', 'load' or 'fallback', with what led to it.
+    """
+
+    path: str
+    route: str
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowEnded:
+    """A second model has answered a step's request beside the first; nobody saw its answer.
+
+    model: the second one. similarity: of the two answers, 1 where they are the same. code: of what
+    it failed with; usage and similarity are then absent.
+    """
+
+    path: str
+    route: str
+    model: str
+    similarity: float | None = None
+    usage: Usage | None = None
+    finish_reason: FinishReason | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelAccounting:
     """What a run cost on one model, as in `Accounting`. model: None for the run's own."""
 
@@ -260,6 +306,9 @@ Fact: TypeAlias = (
     | StepCaught
     | StepCancelled
     | PagesSampled
+    | RequestDelayed
+    | StepRouted
+    | ShadowEnded
     | RunFinished
     | RunFailed
     | RunCancelled

@@ -14,9 +14,9 @@ TIMED_OUT = "WF504"
 NOT_JOINED = "WF507"
 REFUSED = "WF603"
 NOT_IN_GRAMMAR = "WF433"
-_PERMANENT = ("TL1", "EN202", "EN3")
+_PERMANENT = ("TL1", "EN202", "EN3", "EN402", "EN404", "EN405", "EN407", "EN410")
 """How codes begin that every try would meet again: a tool that cannot be called as it is asked to,
-a prompt that cannot fit, a tokenizer or template that cannot be used."""
+a prompt that cannot fit, a tokenizer or template that cannot be used, a server that refuses."""
 
 
 def may_pass_later(error: FlowForgeError) -> bool:

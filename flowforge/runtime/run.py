@@ -30,6 +30,7 @@ from flowforge.runtime.commands import (
     CancelRun,
     CancelStep,
     ExpectUse,
+    Noted,
     ReleaseConversation,
     StartCall,
     StartGeneration,
@@ -57,7 +58,7 @@ from flowforge.task_groups import open_task_group
 from flowforge.tools.toolbox import open_toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -214,7 +215,7 @@ class _Shell:
         self._journal = journal
         self._timers: dict[str, anyio.CancelScope] = {}
         # Bounded by what is in flight: a work reports twice at most, a timer once.
-        self._send, self._receive = anyio.create_memory_object_stream["Report"](math.inf)
+        self._send, self._receive = anyio.create_memory_object_stream["Report | Noted"](math.inf)
         self._works = Works(surroundings, self.stream, self._send.send_nowait, journal)
 
     async def drive(self) -> None:
@@ -245,6 +246,7 @@ class _Shell:
                     tasks.cancel_scope.cancel()
         finally:
             await self._works.release_all()
+            await self._tell_late()
             await self._end()
 
     # -- deciding ---------------------------------------------------------------------------------
@@ -261,12 +263,13 @@ class _Shell:
                 reports += self._waiting_reports()
             await self._carry_out(reports, tasks)
 
-    def _waiting_reports(self) -> list[Report]:
+    def _waiting_reports(self) -> list[Report | Noted]:
         num_waiting = self._receive.statistics().current_buffer_used
         return [self._receive.receive_nowait() for _ in range(num_waiting)]
 
-    async def _carry_out(self, reports: list[Report], tasks: TaskGroup) -> None:
-        facts: list[Fact] = []
+    async def _carry_out(self, received: Sequence[Report | Noted], tasks: TaskGroup) -> None:
+        facts: list[Fact] = [one.fact for one in received if isinstance(one, Noted)]
+        reports = [one for one in received if not isinstance(one, Noted)]
         commands: list[Command] = []
         for report in reports:
             decision = advance(self._state, report)
@@ -352,6 +355,14 @@ class _Shell:
             del self._timers[timer]
 
     # -- the end ----------------------------------------------------------------------------------
+
+    async def _tell_late(self) -> None:
+        """What was noted while conversations were closed."""
+        late = [one.fact for one in self._waiting_reports() if isinstance(one, Noted)]
+        try:
+            await self._tell(late, [])
+        except Exception as error:
+            self._add_failures(Failure("run", as_flowforge_error(error)))
 
     async def _end(self) -> None:
         failures = self._works.close_failures

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from flowforge.runtime.event_json import fact_from_json, kind_of
-from flowforge.runtime.events import Event, PagesSampled, RunResumed
+from flowforge.runtime.event_json import fact_from_json, kind_of, kind_of_type
+from flowforge.runtime.events import (
+    Event,
+    PagesSampled,
+    RequestDelayed,
+    RunResumed,
+    ShadowEnded,
+    StepRouted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -13,7 +20,9 @@ if TYPE_CHECKING:
     from flowforge.journal.reader import JournalReader
     from flowforge.runtime.events import Fact
 
-_UNDECIDED = frozenset({kind_of(RunResumed(0)), kind_of(PagesSampled(""))})
+_UNDECIDED = frozenset(
+    map(kind_of_type, (RunResumed, PagesSampled, RequestDelayed, StepRouted, ShadowEnded))
+)
 """Told by the shell, which decides nothing."""
 
 

@@ -19,6 +19,7 @@ from flowforge.runtime.caching import chain_of, parts_of_call, parts_of_generati
 from flowforge.runtime.commands import (
     Answered,
     Failed,
+    Noted,
     Opened,
     Returned,
     StartCall,
@@ -30,6 +31,7 @@ from flowforge.runtime.commands import (
 from flowforge.runtime.events import StepText
 from flowforge.runtime.exact_choice import choose_exactly
 from flowforge.runtime.failures import as_flowforge_error
+from flowforge.runtime.notices import fact_of
 from flowforge.runtime.people import text_answer
 from flowforge.runtime.state import Failure
 from flowforge.runtime.step_parts import parts_of
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from flowforge.backends.notices import Notice
     from flowforge.backends.protocol import Backend, Conversation, GenerateRequest
     from flowforge.runtime.caching import StepCache
     from flowforge.runtime.commands import Report, Turn
@@ -70,7 +73,7 @@ class Works:
         self,
         surroundings: Surroundings,
         stream: EventStream,
-        send: Callable[[Report], None],
+        send: Callable[[Report | Noted], None],
         journal: RunJournal | None,
     ) -> None:
         self.book = AccountBook()
@@ -214,7 +217,11 @@ class Works:
             return Answered(command.path, chosen)
         if self._journal is not None and not request.with_logprob:
             request = replace(request, written=self._journal.written(command))
-        items = conversation.generate(request)
+
+        def tell(notice: Notice) -> None:
+            self._send(Noted(fact_of(notice, command.path)))
+
+        items = conversation.generate(replace(request, tell=tell))
         parts = parts_of(request)
         done: GenerationDone | None = None
         try:

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from flowforge.errors import WorkflowError
+from flowforge.language.checkers import Checkers
 from flowforge.language.codes import CODES, ROOM_CODES
 from flowforge.language.inputs import resolve_inputs
 from flowforge.language.loader import load, load_text, require_program
@@ -124,6 +125,7 @@ FILES = [
     ("WF139", "5:40", HEAD + GEN + "  b: { from: a, user: x, gen: , model: m }\n"),
     ("WF140", "4:24", WRITER + "steps: { a: { call: t, cache: true } }\n"),
     ("WF141", "4:24", HEAD + "secrets: [KEY]\nsteps: { a: { set: '${ secrets.KEY }' } }\n"),
+    ("WF144", "3:26", HEAD + "models: { m: { url: 'x', nme: y } }\nsteps: { a: { set: 1 } }\n"),
     ("WF150", "4:25", LOOP.format("x: 1, y: 2", 3, "b: { set: '${ x }' }", "x: '${ b }'")),
     ("WF151", "5:3", WRITER + "steps: { a: { call: t },\n  b: { call: t } }\n"),
     ("WF152", "4:3", HEAD + "steps:\n  a: { user: hi, gen: }\n  b: { user: hi, gen: }\n"
@@ -135,6 +137,8 @@ FILES = [
      "pick: all } }\n"),
     ("WF156", "4:3", HEAD + "steps:\n  a: { set: 1 }\n"),
     ("WF157", "4:25", HEAD + "steps:\n  a: { user: hi, gen: { json: string } }\n"),
+    ("WF158", "6:26", HEAD + "steps:\n  a:\n    for: x in [1, 2]\n    do: { b: { user: '${ x }"
+     + "; mind " * 40 + "', gen: } }\n"),
     ("WF201", "8:19", _expression("${ inputs.s = 1 }")),
     ("WF201", "8:10", _expression('${ "\\ud800" }')),
     ("WF202", "8:10", _expression("${ input.s }")),
@@ -271,9 +275,26 @@ def test_a_value_that_does_not_fit_is_an_error_with_a_place(code: str, text: str
     assert caught.value.location.line == 8
 
 
+def test_a_model_of_another_server_is_declared_in_the_file_or_beside_it() -> None:
+    text = HEAD + "models: { big: { url: 'http://h/v1' } }\nsteps:\n"
+    text += "".join(
+        f"  {name}: {{ user: x, gen: , model: {model} }}\n"
+        for name, model in (("a", "remote/big"), ("b", "route/main"), ("c", "remote/bg"))
+    )
+
+    known = load_text(text, checkers=Checkers(models=frozenset({"route/main"})))
+    unchecked = load_text(text)
+
+    problems = [(one.code, str(one.location.line)) for one in known.diagnostics]
+    assert ("WF145", "7") in problems
+    assert 1 == sum(code == "WF145" for code, _ in problems)
+    assert "did you mean 'remote/big'?" in [one.help for one in known.diagnostics]
+    assert "WF145" not in {one.code for one in unchecked.diagnostics}
+
+
 def test_every_code_has_a_test() -> None:
     tested = {code for code, *_ in FILES} | {code for code, _ in GIVEN}
-    tested |= {code for code, _ in EVALUATIONS} | {"WF001", "WF125", "WF126"}
+    tested |= {code for code, _ in EVALUATIONS} | {"WF001", "WF125", "WF126", "WF145"}
 
     assert set(CODES) == tested
 
