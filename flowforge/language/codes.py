@@ -87,6 +87,7 @@ CODES: Mapping[str, str] = {
     "WF156": "a workflow without outputs (warning)",
     "WF157": "an answer to which nothing sets an end (warning)",
     "WF158": "a changing value before text that prompts could share (warning)",
+    "WF158": "a changing value before text that prompts could share (warning)",
     # Expressions.
     "WF201": "an expression that cannot be parsed",
     "WF202": "an unknown name",

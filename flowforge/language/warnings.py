@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.language.expression_nodes import Constant, FieldOf, Name, children_of
 from flowforge.language.growth import grows
+from flowforge.language.layout import add_layout_warnings
 from flowforge.language.ordering import order_of
 from flowforge.language.program import Ask, Call, Loop, Parallel, Run
 from flowforge.language.source import Span
@@ -32,6 +33,7 @@ def add_warnings(program: Program, report: Report) -> None:
     else:
         _warn_of_unused(program.steps, used, program, report)
     _warn_of_writes(program.steps, program.tools, report)
+    add_layout_warnings(program.steps, report)
     expressions = [*all_expressions(program.steps.values()), *results]
     reads = _FieldReads([expression.node for expression in expressions])
     for step in all_steps(program.steps.values()):
