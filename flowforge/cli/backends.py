@@ -92,7 +92,10 @@ def read_script(path: Path) -> dict[str, Answer]:
 
 
 def scripted_answers(script: object, name: str = "a script") -> dict[str, Answer]:
-    """The answers that a script's JSON says. name: for messages. Raises WorkflowError WF525."""
+    """The answers that a script's JSON says. name: for messages. Raises WorkflowError WF525.
+
+    A list gives one answer after the other, for a step that comes again.
+    """
     if not isinstance(script, dict):
         raise _no_script(name)
     told = cast("dict[str, object]", script)
@@ -114,28 +117,27 @@ def _answer(told: object, script: str, label: str) -> Answer:
 
 
 def _no_script(script: str, label: str | None = None) -> WorkflowError:
-    of_label = "" if label is None else f", and {label!r} is not"
+    wrong = "" if label is None else f"; {label!r} has calls without names"
     return WorkflowError(
         "WF525",
-        f"{script} must be a JSON object of step paths to texts or lists of texts" + of_label,
-        help='for example { "angles": "[\\"cost\\"]", "explore[*]/draft": "a draft" }',
+        f"{script} must be a JSON object of step paths to answers{wrong}",
+        help='for example { "plan": { "steps": 3 }, "explore[*]/draft": "a draft", '
+        '"agent": [{ "calls": [{ "name": "weather", "arguments": {} }] }, "It is warm."] }',
     )
 
 
 def _scripted(answer: object) -> str | ScriptedAnswer | None:
-    """A text as it is, or calls of tools; None for anything else."""
+    """A text as it is, calls of tools, or any other value as JSON; None for calls without names."""
     if isinstance(answer, str):
         return answer
-    calls = answer.get("calls") if isinstance(answer, dict) else None
-    if (
-        not isinstance(answer, dict)
-        or not isinstance(calls, list)
-        or set(answer) - {"calls", "text"}
-    ):
-        return None
+    if not isinstance(answer, dict) or "calls" not in answer or set(answer) - {"calls", "text"}:
+        return json.dumps(answer, ensure_ascii=False)
     from flowforge.backends.script import ScriptedAnswer
     from flowforge.grammars.tool_formats import ToolCall
 
+    calls = answer["calls"]
+    if not isinstance(calls, list):
+        return None
     named = [
         ToolCall(call["name"], call.get("arguments", {}))
         for call in calls

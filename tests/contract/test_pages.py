@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shlex
 import tomllib
 from typing import TYPE_CHECKING
 
 import click
 import pytest
-from pages import ROOT, Block, blocks_of
+from pages import ROOT, Block, blocks_of, name_of
 from ruamel.yaml import YAML
 
 from flowforge.cli.app import app
@@ -29,17 +28,11 @@ PARSERS: dict[str, Callable[[str], object]] = {
 }
 
 
-def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
 def commands_of(block: Block) -> Iterator[list[str]]:
     """What a block says after `flowforge`, word by word."""
-    for line in re.sub(r"\\\n", " ", block.text).splitlines():
-        words = shlex.split(line.removeprefix("$ "), comments=True)
-        if words and words[0].rpartition("/")[2] == "flowforge":
-            end = next((idx for idx, word in enumerate(words) if word in "|>&;"), len(words))
-            yield words[1:end]
+    text = re.sub(r"\\\n", " ", block.text)
+    for said in re.findall(r"(?:^|[\s(/])flowforge ([^|>&;)#\n]*)", text, re.MULTILINE):
+        yield re.findall(r"\"[^\"]*\"|'[^']*'|\S+", said)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -191,7 +191,21 @@ def test_an_answer_that_is_not_valid_under_the_schema_fails_the_step(tmp_path: P
     assert re.search(r"error\[\w+\]: angles: ", result.stderr)
 
 
-@pytest.mark.parametrize("answers", [["a"], {"angles": 3}, {"angles": ["a", 3]}])
+def test_a_script_says_values_as_json(tmp_path: Path) -> None:
+    angles = ["Total cost", "Range in winter", "Law and insurance"]
+    # A list is one answer after the other, so an answer that is a list stands in one.
+    answers = {"angles": [angles], "explore[*]/draft": "notes", "report": "done"}
+
+    result = flowforge(
+        "run", ANALYST, "-i", "topic=bicycles", "--backend", script_of(tmp_path, answers)
+    )
+
+    assert (0, "done\n") == (result.exit_code, result.stdout)
+
+
+@pytest.mark.parametrize(
+    "answers", [["a"], {"angles": {"calls": 3}}, {"angles": ["a", {"calls": [{"arguments": {}}]}]}]
+)
 def test_a_script_of_the_wrong_shape_is_a_usage_error(answers: object, tmp_path: Path) -> None:
     result = flowforge("run", ANALYST, "--backend", script_of(tmp_path, answers))
 

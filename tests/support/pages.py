@@ -34,7 +34,12 @@ class Block:
     @property
     def place(self) -> str:
         """Where a reader finds it."""
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{name_of(self.page)}:{self.line}"
+
+
+def name_of(page: Path) -> str:
+    """A page, from the root of the repository."""
+    return str(page.relative_to(ROOT))
 
 
 def blocks_of(page: Path) -> list[Block]:
