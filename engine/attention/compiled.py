@@ -40,7 +40,7 @@ def find_attention_library() -> AttentionLibrary | None:
 
     Why not is logged once.
     """
-    library = load_library("attention", AttentionLibrary)
+    library = load_library(AttentionLibrary)
     if library is not None and not _computes_right(library):
         _logger.warning("the compiled kernel %s computes wrong results: not used", library.path)
         return None

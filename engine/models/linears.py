@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 import torch.nn.functional as F
 
-from flowforge.engine.native.library import GROUP_SIZE, MOST_COLUMNS_IN, find_library
+from flowforge.engine.native.library import GROUP_SIZE, find_library
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -69,20 +69,24 @@ class TorchLinear:
         return F.linear(x, self.weight, self.bias)
 
 
-@dataclass(frozen=True, slots=True)
 class NativeLinear:
     """By the engine's kernels, from weights as they are stored."""
 
-    library: LinearLibrary
-    stored: StoredMatrix
-    num_rows_out: int
-    bias: torch.Tensor | None
+    __slots__ = ("_library", "matrix")
+
+    def __init__(
+        self,
+        library: LinearLibrary,
+        stored: StoredMatrix,
+        num_rows_out: int,
+        bias: torch.Tensor | None,
+    ) -> None:
+        self._library = library
+        self.matrix = library.pack(stored.kind, stored.weight, num_rows_out, bias)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """See `Linear`; float32."""
-        stored = self.stored
-        out = self.library.linear(stored.kind, stored.weight, x.contiguous(), self.num_rows_out)
-        return out if self.bias is None else out.add_(self.bias)
+        return self._library.linear(self.matrix, x.contiguous())
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +131,13 @@ class LinearMaker:
         dense = TorchLinear(weight, bias)
         library = find_library() if self.use != "never" else None
         num_rows_out, num_columns_in = weight.shape
-        is_fit = num_columns_in % GROUP_SIZE == 0 and num_columns_in <= MOST_COLUMNS_IN
-        is_known = is_fit and weight.dtype == torch.float32
+        is_known = num_columns_in % GROUP_SIZE == 0 and weight.dtype == torch.float32
         if self.use == "always" and not (library and is_known):
             raise EngineError(
                 "EN234",
                 f"a matrix of {num_columns_in} columns in {weight.dtype} cannot be multiplied "
-                f"deterministically, only float32 with a multiple of {GROUP_SIZE} columns up to "
-                f"{MOST_COLUMNS_IN:,}, by compiled kernels",
+                f"deterministically, only float32 with a multiple of {GROUP_SIZE} columns, "
+                "by compiled kernels",
                 help="leave is_deterministic out",
             )
         is_large = weight.numel() >= _LEAST_VALUES or self.use == "always"

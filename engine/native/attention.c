@@ -4,78 +4,20 @@
  * Rows are taken in tiles of TILE positions, counted from the start of a text, and a query goes through
  * its tiles in rising order. So a query's result has the same bits whatever else is in the step,
  * wherever rows lie, whether a prompt came in chunks, and whether others read the same tile. A tile
- * that several texts share is read once and used for all of their queries while it is near.
- *
- * GNU C (GCC, Clang): vector extensions, so that one source serves all processors. */
+ * that several texts share is read once and used for all of their queries while it is near. */
+
+#include "kernels.h"
+#include "vectors.h"
 
 #include <math.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#if defined(__FMA__)
-#include <immintrin.h>
-#endif
 
-#define LANES 8
 #define TILE 32
 #define NUM_VECS (TILE / LANES)
 #define MOST_QUERIES 3
 #define MOST_TOKENS 64
 #define MOST_TOKENS_TIMES_GROUP 128
 #define BLOCK 4 /* vectors of a result that stay in registers, for each query */
-#define INLINE static inline __attribute__((always_inline))
-
-typedef float vec __attribute__((vector_size(4 * LANES)));
-typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
-
-struct span { int64_t query_start, query_len, context_len, first_range; };
-struct range { int64_t slot, length; };
-/* Positions [start, stop), start a multiple of TILE, of these spans; all find them in the ranges of
- * the first one. */
-struct run { int64_t start, stop, first_reader, num_readers; };
-
-struct call {
-  float *keys, *values;         /* [num_kv_heads, num_slots, head_dim] of the layer */
-  const float *k, *v;           /* the step's own, [num_tokens, num_kv_heads, head_dim], with strides */
-  const float *q;               /* [num_tokens, num_heads, head_dim], with a stride */
-  float *out;                   /* [num_tokens, num_heads, head_dim] */
-  float *sums;                  /* [num_tokens, num_heads, 2]: largest score, sum of exponentials */
-  const int64_t *slots;         /* [num_tokens] */
-  const struct span *spans;
-  const struct range *ranges;
-  const struct run *runs;
-  const int64_t *readers;
-  int64_t q_stride, k_stride, v_stride; /* elements from token to token */
-  int64_t num_tokens, num_heads, num_kv_heads, head_dim, num_slots;
-  int64_t num_spans, num_runs, num_parts;
-  int64_t window;               /* positions that a query sees, its own included; 0: all */
-  int64_t num_threads;
-  float scale, softcap;         /* softcap 0: none */
-};
-
-#if defined(__clang__) || __GNUC__ >= 12
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (ivec){__VA_ARGS__})
-#endif
-
-INLINE vec multiply_add(vec left, vec right, vec sum) {
-#if defined(__FMA__)
-  return (vec)_mm256_fmadd_ps((__m256)left, (__m256)right, (__m256)sum);
-#else
-  return left * right + sum;
-#endif
-}
-
-INLINE vec load(const float *at) {
-  vec values;
-  memcpy(&values, at, sizeof values);
-  return values;
-}
-
-INLINE void store(float *at, vec values) { memcpy(at, &values, sizeof values); }
-
-INLINE vec all(float value) { return (vec){value, value, value, value, value, value, value, value}; }
 
 /* The sums of four vectors, each as two: of its lanes 0 to 3, and 4 to 7. */
 INLINE vec fours_of(const vec a[4]) {
@@ -98,36 +40,12 @@ INLINE float sum_of(vec a) {
   return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-INLINE vec chosen(ivec is_first, vec first, vec second) {
-  return (vec)(((ivec)first & is_first) | ((ivec)second & ~is_first));
-}
-
 INLINE float max_of(vec a) {
   float lane[LANES];
   store(lane, a);
   for (int width = LANES / 2; width; width /= 2)
     for (int i = 0; i < width; i++) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
   return lane[0];
-}
-
-/* e^x within 2e-7 of it, 0 below -87; NaN stays NaN. After Cephes' expf (Moshier). */
-INLINE vec exponential(vec x) {
-  ivec is_low = x < all(-87.0f);
-  vec bounded = chosen(is_low, all(-87.0f), x);
-  vec turns = bounded * all(1.44269504088896341f);
-  vec rounded = (turns + all(12582912.0f)) - all(12582912.0f); /* to the nearest integer */
-  vec rest = multiply_add(rounded, all(-0.693359375f), bounded);
-  rest = multiply_add(rounded, all(2.12194440e-4f), rest);
-  vec sum = all(1.9875691500e-4f);
-  sum = multiply_add(sum, rest, all(1.3981999507e-3f));
-  sum = multiply_add(sum, rest, all(8.3334519073e-3f));
-  sum = multiply_add(sum, rest, all(4.1665795894e-2f));
-  sum = multiply_add(sum, rest, all(1.6666665459e-1f));
-  sum = multiply_add(sum, rest, all(5.0000001201e-1f));
-  sum = multiply_add(sum, rest * rest, rest + all(1.0f));
-  ivec power = (__builtin_convertvector(rounded, ivec) + 127) << 23;
-  vec result = sum * (vec)power;
-  return (vec)((ivec)result & ~is_low);
 }
 
 INLINE float exponential_of(float x) {
@@ -248,12 +166,12 @@ static void attend_3(const struct tile *t, const struct query *q, int64_t d, flo
 }
 
 /* The first position that the query at a position sees. */
-INLINE int64_t first_seen(const struct call *c, int64_t position) {
+INLINE int64_t first_seen(const struct attention *c, int64_t position) {
   return c->window && position >= c->window ? position - c->window + 1 : 0;
 }
 
 /* The rows of a tile of one head; those past the last are the first one, and count nowhere. */
-static void fill(struct tile *tile, const struct call *c, const struct range **range, int64_t *offset,
+static void fill(struct tile *tile, const struct attention *c, const struct range **range, int64_t *offset,
                  int64_t num_rows, int64_t head) {
   for (int64_t row = 0; row < num_rows; row++) {
     while (*offset == (*range)->length) {
@@ -276,7 +194,7 @@ struct block {
   int64_t length, low, high;                      /* positions that any of them sees: [low, high) */
 };
 
-static void use(const struct tile *tile, const struct call *c, const struct block *block,
+static void use(const struct tile *tile, const struct attention *c, const struct block *block,
                 int64_t start, int64_t stop, int64_t head) {
   int64_t group = c->num_heads / c->num_kv_heads;
   struct query queries[MOST_QUERIES];
@@ -305,7 +223,7 @@ static void use(const struct tile *tile, const struct call *c, const struct bloc
 }
 
 /* The tiles of a run, for one block. */
-static void sweep(const struct call *c, struct tile *tile, const struct run *run,
+static void sweep(const struct attention *c, struct tile *tile, const struct run *run,
                   const struct range *range, struct block *block, int64_t head) {
   int64_t start = block->low / TILE * TILE, stop = block->high < run->stop ? block->high : run->stop;
   start = start > run->start ? start : run->start;
@@ -319,8 +237,8 @@ static void sweep(const struct call *c, struct tile *tile, const struct run *run
   block->length = 0;
 }
 
-/* One head of spans [low, high). */
-static void attend_part(const struct call *c, int64_t head, int64_t low, int64_t high) {
+/* One head of tokens [low, high) of the step. */
+static void attend_part(const struct attention *c, int64_t head, int64_t low, int64_t high) {
   struct tile tile;
   struct block block = {.length = 0};
   int64_t most = MOST_TOKENS_TIMES_GROUP * c->num_kv_heads / c->num_heads;
@@ -330,14 +248,15 @@ static void attend_part(const struct call *c, int64_t head, int64_t low, int64_t
     const int64_t *readers = c->readers + run->first_reader;
     const struct range *range = c->ranges + c->spans[readers[0]].first_range;
     for (int64_t j = 0; j < run->num_readers; j++) {
-      if (readers[j] < low || readers[j] >= high) continue;
       const struct span *span = c->spans + readers[j];
-      int64_t begin = span->context_len - span->query_len;
-      for (int64_t token = 0; token < span->query_len; token++) {
-        int64_t position = begin + token, first = first_seen(c, position);
+      int64_t begin = span->context_len - span->query_len - span->query_start;
+      int64_t end = span->query_start + span->query_len;
+      end = end < high ? end : high;
+      for (int64_t at = span->query_start < low ? low : span->query_start; at < end; at++) {
+        int64_t position = begin + at, first = first_seen(c, position);
         if (block.length == 0 || first < block.low) block.low = first;
         if (block.length == 0 || position >= block.high) block.high = position + 1;
-        block.at[block.length] = span->query_start + token;
+        block.at[block.length] = at;
         block.position[block.length++] = position;
         if (block.length == most) sweep(c, &tile, run, range, &block, head);
       }
@@ -346,45 +265,54 @@ static void attend_part(const struct call *c, int64_t head, int64_t low, int64_t
   }
 }
 
-static void begin_and_store(const struct call *c, int64_t head) {
-  int64_t group = c->num_heads / c->num_kv_heads;
-  size_t row = (size_t)c->head_dim * sizeof(float);
-  for (int64_t token = 0; token < c->num_tokens; token++) {
-    int64_t to = (head * c->num_slots + c->slots[token]) * c->head_dim;
-    memcpy(c->keys + to, c->k + token * c->k_stride + head * c->head_dim, row);
-    memcpy(c->values + to, c->v + token * c->v_stride + head * c->head_dim, row);
-    int64_t first = token * c->num_heads + head * group;
-    memset(c->out + first * c->head_dim, 0, (size_t)group * row);
-    for (int64_t i = first; i < first + group; i++) {
-      c->sums[2 * i] = -INFINITY;
-      c->sums[2 * i + 1] = 0.0f;
-    }
-  }
+static void store_row(const struct attention *c, float *rows, const float *from, int64_t token,
+                      int64_t head) {
+  int64_t to = (head * c->num_slots + c->slots[token]) * c->head_dim;
+  memcpy(rows + to, from + head * c->head_dim, (size_t)c->head_dim * sizeof(float));
 }
 
-static void divide(const struct call *c, int64_t head, int64_t low, int64_t high) {
+void store_key(const struct attention *c, int64_t token, int64_t head) {
+  store_row(c, c->keys, c->k + token * c->k_stride, token, head);
+}
+
+void store_value(const struct attention *c, int64_t token, int64_t head) {
+  store_row(c, c->values, c->v + token * c->v_stride, token, head);
+}
+
+void begin_query(const struct attention *c, int64_t token, int64_t head) {
+  int64_t i = token * c->num_heads + head;
+  memset(c->out + i * c->head_dim, 0, (size_t)c->head_dim * sizeof(float));
+  c->sums[2 * i] = -INFINITY;
+  c->sums[2 * i + 1] = 0.0f;
+}
+
+static void divide(const struct attention *c, int64_t head, int64_t low, int64_t high) {
   int64_t group = c->num_heads / c->num_kv_heads;
-  int64_t first = c->spans[low].query_start;
-  int64_t last = c->spans[high - 1].query_start + c->spans[high - 1].query_len;
-  for (int64_t token = first; token < last; token++)
+  for (int64_t token = low; token < high; token++)
     for (int64_t i = token * c->num_heads + head * group, g = 0; g < group; g++, i++)
       for (int64_t d = 0; d < c->head_dim; d++) c->out[i * c->head_dim + d] /= c->sums[2 * i + 1];
 }
 
-void flowforge_attention(const struct call *c) {
+void attend_task(const struct attention *c, int64_t task) {
+  int64_t head = task / c->num_parts, part = task % c->num_parts;
+  int64_t low = c->num_tokens * part / c->num_parts, high = c->num_tokens * (part + 1) / c->num_parts;
+  attend_part(c, head, low, high);
+  divide(c, head, low, high);
+}
+
+void flowforge_attention(const struct attention *c) {
   int64_t num_tasks = c->num_kv_heads * c->num_parts;
 #pragma omp parallel num_threads((int)c->num_threads) if (c->num_threads > 1)
   {
 #pragma omp for schedule(static)
-    for (int64_t head = 0; head < c->num_kv_heads; head++) begin_and_store(c, head);
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t task = 0; task < num_tasks; task++) {
-      int64_t head = task / c->num_parts, part = task % c->num_parts;
-      int64_t low = c->num_spans * part / c->num_parts;
-      int64_t high = c->num_spans * (part + 1) / c->num_parts;
-      if (low == high) continue;
-      attend_part(c, head, low, high);
-      divide(c, head, low, high);
+    for (int64_t token = 0; token < c->num_tokens; token++) {
+      for (int64_t head = 0; head < c->num_kv_heads; head++) {
+        store_key(c, token, head);
+        store_value(c, token, head);
+      }
+      for (int64_t head = 0; head < c->num_heads; head++) begin_query(c, token, head);
     }
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t task = 0; task < num_tasks; task++) attend_task(c, task);
   }
 }

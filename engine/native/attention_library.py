@@ -26,7 +26,7 @@ _NUMBERS = (
 
 
 class LayerCall(ctypes.Structure):
-    """`struct call` of attention.c, where its fields are described."""
+    """`struct attention` of kernels.h, where its fields are described."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in (*_POINTERS, *_TABLES)),

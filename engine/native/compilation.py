@@ -1,4 +1,4 @@
-"""C sources of this folder, compiled once by the machine's compiler, and kept."""
+"""The C sources of this folder, compiled into one file by the machine's compiler, and kept."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fopenmp", "-fPIC", "-sh
 _TIMEOUT_S = 60
 
 
-def load_library(name: str, make: Callable[[Path], LibraryT]) -> LibraryT | None:
-    """The library of the source NAME.c, compiled now where it is not kept yet.
+def load_library(make: Callable[[Path], LibraryT]) -> LibraryT | None:
+    """A library of the compiled sources, which are compiled now where they are not kept yet.
 
     make: from the compiled file. None where it cannot be; why not is logged. The compiler is $CC,
     else cc.
     """
     try:
-        path = _compiled(name)
+        path = _compiled()
         return None if path is None else make(path)
     except (OSError, subprocess.SubprocessError) as error:
         _logger.info("no compiled kernels: %s", error)
@@ -65,21 +65,23 @@ def is_openmp_shared() -> bool:
     return len(files) == 1 and "libgomp" in files.pop()
 
 
-def _compiled(name: str) -> Path | None:
-    source = Path(__file__).with_name(f"{name}.c")
+def _compiled() -> Path | None:
+    folder = Path(__file__).parent
+    sources = sorted(folder.glob("*.c"))
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if not compiler or shutil.which(compiler[0]) is None:
         _logger.info("no compiled kernels: there is no C compiler %r", " ".join(compiler))
         return None
     # Code for one processor may not run on another that shares the folder.
-    parts = (source.read_bytes(), " ".join((*compiler, *_FLAGS)).encode(), _processor().encode())
+    texts = [file.read_bytes() for file in (*sources, *sorted(folder.glob("*.h")))]
+    parts = (*texts, " ".join((*compiler, *_FLAGS)).encode(), _processor().encode())
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-    path = store_root() / "native" / f"{name}-{key}.so"
+    path = store_root() / "native" / f"kernels-{key}.so"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".compile-", dir=path.parent) as folder:
-            made = Path(folder) / path.name
-            _compile([*compiler, *_FLAGS, str(source), "-o", str(made)])
+        with tempfile.TemporaryDirectory(prefix=".compile-", dir=path.parent) as scratch:
+            made = Path(scratch) / path.name
+            _compile([*compiler, *_FLAGS, *map(str, sources), "-lm", "-o", str(made)])
             made.replace(path)
     return path
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from flowforge.engine.models.quantized import GROUP_BYTES
 from flowforge.engine.native.compilation import is_openmp_shared, load_library, void_function
 
 if TYPE_CHECKING:
@@ -25,7 +27,27 @@ WeightKind = Literal["float32", "bfloat16", "q4_0", "q4_1", "q8_0"]
 
 WEIGHT_KINDS: tuple[WeightKind, ...] = ("float32", "bfloat16", "q4_0", "q4_1", "q8_0")
 GROUP_SIZE = 32
-MOST_COLUMNS_IN = 32_768
+PANEL = 16
+"""Outputs that are computed side by side, as in kernels.h."""
+
+
+class MatrixCall(ctypes.Structure):
+    """`struct matrix` of kernels.h, where its fields are described."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("weight", "bias")),
+        *((name, ctypes.c_int64) for name in ("kind", "num_outputs", "depth")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMatrix:
+    """A matrix as the kernels read it. kept: what `call` points to."""
+
+    call: MatrixCall
+    num_rows_out: int
+    num_columns_in: int
+    kept: tuple[torch.Tensor, ...]
 
 
 class LinearLibrary:
@@ -34,32 +56,74 @@ class LinearLibrary:
     def __init__(self, path: Path) -> None:
         """Raises OSError for a file that cannot be loaded here."""
         self.path = path
-        types = (ctypes.c_int, *(ctypes.c_void_p,) * 3, *(ctypes.c_int64,) * 3, ctypes.c_int)
-        self._linear = void_function(path, "flowforge_linear", types)
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        self._linear = void_function(
+            path, "flowforge_linear", (pointer, pointer, pointer, number, ctypes.c_int)
+        )
+        self._pack = void_function(
+            path, "flowforge_pack", (ctypes.c_int, pointer, pointer, number, number, ctypes.c_int)
+        )
         self._is_threaded = is_openmp_shared()
 
-    def linear(
-        self, kind: WeightKind, weight: torch.Tensor, x: torch.Tensor, num_rows_out: int
-    ) -> torch.Tensor:
-        """Multiply, in float32, with a transposed matrix: [T, num_rows_out].
+    @property
+    def num_threads(self) -> int:
+        """Threads that a call may use: torch's, if both have them from one OpenMP."""
+        return torch.get_num_threads() if self._is_threaded else 1
 
-        x: float32 [T, columns in], contiguous, columns a multiple of `GROUP_SIZE` and at most
-        `MOST_COLUMNS_IN`. weight: contiguous, as stored. Each row of the result has the same bits
-        whatever other rows there are and however many threads.
+    def pack(
+        self,
+        kind: WeightKind,
+        weight: torch.Tensor,
+        num_rows_out: int,
+        bias: torch.Tensor | None = None,
+    ) -> PackedMatrix:
+        """Bring a matrix into the form that the kernels read.
+
+        weight: contiguous, as stored; four and eight bits are copied, others kept as they are. Its
+        columns are a multiple of `GROUP_SIZE`. bias: float32 [num_rows_out].
         """
-        num_rows, depth = x.shape
-        out = torch.empty((num_rows, num_rows_out), dtype=torch.float32)
-        self._linear(
+        num_columns_in = weight[0].numel()
+        if kind in GROUP_BYTES:
+            num_columns_in = num_columns_in // GROUP_BYTES[kind] * GROUP_SIZE
+            weight = self._packed(kind, weight, num_rows_out, num_columns_in)
+        bias = None if bias is None else bias.contiguous()
+        call = MatrixCall(
+            weight=weight.data_ptr(),
+            bias=None if bias is None else bias.data_ptr(),
+            kind=WEIGHT_KINDS.index(kind),
+            num_outputs=num_rows_out,
+            depth=num_columns_in,
+        )
+        kept = (weight,) if bias is None else (weight, bias)
+        return PackedMatrix(call, num_rows_out, num_columns_in, kept)
+
+    def linear(self, matrix: PackedMatrix, x: torch.Tensor) -> torch.Tensor:
+        """Multiply, in float32, with a transposed matrix, and add its bias: [T, num_rows_out].
+
+        x: float32 [T, columns in], contiguous. Each row of the result has the same bits whatever
+        other rows there are and however many threads.
+        """
+        num_rows = x.shape[0]
+        out = torch.empty((num_rows, matrix.num_rows_out), dtype=torch.float32)
+        call = ctypes.addressof(matrix.call)
+        self._linear(call, x.data_ptr(), out.data_ptr(), num_rows, self.num_threads)
+        return out
+
+    def _packed(
+        self, kind: WeightKind, weight: torch.Tensor, num_rows_out: int, num_columns_in: int
+    ) -> torch.Tensor:
+        num_panels = -(-num_rows_out // PANEL)
+        size = num_panels * PANEL * (weight.numel() // num_rows_out)
+        packed = torch.empty(size, dtype=torch.uint8)
+        self._pack(
             WEIGHT_KINDS.index(kind),
             weight.data_ptr(),
-            x.data_ptr(),
-            out.data_ptr(),
-            num_rows,
+            packed.data_ptr(),
             num_rows_out,
-            depth,
-            torch.get_num_threads() if self._is_threaded else 1,
+            num_columns_in,
+            self.num_threads,
         )
-        return out
+        return packed
 
 
 @cache
@@ -68,7 +132,7 @@ def find_library() -> LinearLibrary | None:
 
     Why not is logged once. The compiler is $CC, else cc.
     """
-    library = load_library("linear", LinearLibrary)
+    library = load_library(LinearLibrary)
     if library is not None and not _computes_right(library):
         _logger.warning("the compiled kernels %s compute wrong results: not used", library.path)
         return None
@@ -81,7 +145,7 @@ def _computes_right(library: LinearLibrary) -> bool:
     x = torch.randn((5, 64), generator=generator)
     weight = torch.randn((9, 64), generator=generator)
     with torch.inference_mode():
-        found = library.linear("float32", weight, x, 9)
-        alone = library.linear("float32", weight, x[:1], 9)
+        matrix = library.pack("float32", weight, 9)
+        found, alone = library.linear(matrix, x), library.linear(matrix, x[:1])
     is_close = torch.allclose(found, x @ weight.T, rtol=1e-4, atol=1e-4)
     return is_close and torch.equal(found[:1], alone)

@@ -19,7 +19,12 @@ from flowforge.engine.models.linears import (
     TorchLinear,
 )
 from flowforge.engine.native import library
-from flowforge.engine.native.library import WEIGHT_KINDS, LinearLibrary, find_library
+from flowforge.engine.native.library import (
+    WEIGHT_KINDS,
+    LinearLibrary,
+    PackedMatrix,
+    find_library,
+)
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -62,7 +67,7 @@ def native(kernels: LinearLibrary, kind: WeightKind) -> NativeLinear:
 
 
 @pytest.mark.parametrize("kind", WEIGHT_KINDS)
-@pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 5, 7, 48, 49, 100])
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 5, 6, 7, 48, 49, 100])
 def test_the_kernels_multiply_with_the_very_numbers_that_are_stored(
     kernels: LinearLibrary, kind: WeightKind, num_rows: int
 ) -> None:
@@ -80,7 +85,7 @@ def test_a_row_has_the_same_bits_in_every_batch(kernels: LinearLibrary, kind: We
     linear = native(kernels, kind)
     alone = torch.cat([linear(row[None]) for row in x])
 
-    for num_rows in (2, 3, 4, 7, 47, 48, 51, 100):
+    for num_rows in (2, 3, 4, 5, 6, 7, 13, 47, 48, 51, 100):
         for start in (0, 1, 100 - num_rows):
             batch = slice(start, start + num_rows)
             assert torch.equal(alone[batch], linear(x[batch]))
@@ -213,10 +218,8 @@ def test_kernels_that_compute_something_else_are_not_used(
 ) -> None:
     real = LinearLibrary.linear
 
-    def wrong(
-        self: LinearLibrary, kind: WeightKind, weight: torch.Tensor, x: torch.Tensor, rows: int
-    ) -> torch.Tensor:
-        return real(self, kind, weight, x, rows) * 1.01
+    def wrong(self: LinearLibrary, matrix: PackedMatrix, x: torch.Tensor) -> torch.Tensor:
+        return real(self, matrix, x) * 1.01
 
     monkeypatch.setattr(LinearLibrary, "linear", wrong)
 
