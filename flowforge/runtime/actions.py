@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 def start_verb(after: Consequences, step: StepState) -> None:
     """Let the verb begin a try."""
     rules, verb = rules_of(step.node.step.verb), step.node.step.verb
-    _react(after, step, lambda: rules.start(verb, _context(after.state, step)))
+    _react(after, step, lambda: rules.start(verb, context_of(after.state, step)))
 
 
 def tell_verb(after: Consequences, step: StepState, end: WorkEnd | BranchEnd | None) -> None:
     """Let the verb react: a work or branch of this try has ended, or, None, its wait has."""
     rules, verb = rules_of(step.node.step.verb), step.node.step.verb
-    context = _context(after.state, step)
+    context = context_of(after.state, step)
     match end:
         case WorkEnd():
             _react(after, step, lambda: rules.work_ended(verb, context, step.memory, end))
@@ -116,7 +116,8 @@ def _invoke(after: Consequences, step: StepState, action: Invoke) -> None:
     )
 
 
-def _generate(after: Consequences, step: StepState, action: Generate) -> None:
+def generation_of(state: RunState, step: StepState, action: Generate) -> StartGeneration:
+    """The generation that a step asks for by an action of its verb. Changes nothing."""
     path = work_path(step.attempt_path, action.key)
     continues: str | None = None
     system: str | None = None
@@ -131,21 +132,26 @@ def _generate(after: Consequences, step: StepState, action: Generate) -> None:
             assert_never(action.source)
     verb, request = step.node.step.verb, action.request
     tags = verb.tags if isinstance(verb, Gen) else ()
-    request = replace(
-        request, priority=step.node.step.priority, tags=tags, run_key=str(after.state.seed)
+    request = replace(request, priority=step.node.step.priority, tags=tags, run_key=str(state.seed))
+    return StartGeneration(
+        *(path, continues, system, action.said, request, action.model),
+        cache_s=step.node.step.cache_s,
+        is_seeded=_is_seeded(step.node.step.verb),
+        tells_parts=state.policy.foresees_branches and bool(step.node.gone_over_by),
     )
+
+
+def _generate(after: Consequences, step: StepState, action: Generate) -> None:
+    command = generation_of(after.state, step, action)
+    path, continues = command.path, command.continues
     _add_work(after.state, step, path, action.key)
     if continues != path:
         hold(step, path)
     if action.key is not None:
         after.facts.append(StepStarted(path, "gen", continues))
-    after.commands.append(
-        StartGeneration(
-            *(path, continues, system, action.said, request, action.model),
-            cache_s=step.node.step.cache_s,
-            is_seeded=_is_seeded(step.node.step.verb),
-        )
-    )
+    after.commands.append(command)
+    if step.scope.owner is not None:
+        step.scope.owner.foreseen.discard(path)
 
 
 def _is_seeded(verb: Verb) -> bool:
@@ -162,7 +168,8 @@ def _add_work(state: RunState, step: StepState, path: str, key: WorkKey) -> None
     state.works[path] = Work(step, key)
 
 
-def _context(state: RunState, step: StepState) -> StepContext:
+def context_of(state: RunState, step: StepState) -> StepContext:
+    """What a verb's rules see of a run and of the step's try."""
     scope = step.scope
     return StepContext(
         step.attempt_path,

@@ -47,7 +47,7 @@ class StartGeneration:
     continues: None opens that conversation with `system`; another path forks that one; `path`
     itself goes on with the conversation that is there. model: of the conversation, None for the
     run's own. cache_s: how old a result may be that is taken instead; None takes none. is_seeded:
-    whether the file gives a seed.
+    whether the file gives a seed. tells_parts: whether `PartClosed` is of use.
     """
 
     path: str
@@ -58,6 +58,24 @@ class StartGeneration:
     model: str | None = None
     cache_s: float | None = None
     is_seeded: bool = False
+    tells_parts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Foresee:
+    """This generation will probably be asked for: it may begin, told to nobody.
+
+    It is asked for by an equal `StartGeneration`, which takes what has been written, or given up.
+    """
+
+    generation: StartGeneration
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The generation of `path` that was foreseen will not be asked for."""
+
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +138,8 @@ class StopTimer:
 
 Command: TypeAlias = (
     StartGeneration
+    | Foresee
+    | GiveUp
     | StartCall
     | StartQuestion
     | Stop
@@ -176,6 +196,18 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class PartClosed:
+    """A part of what the generation of `path` writes is final, unless the whole fails.
+
+    It decides nothing, and so no journal has it. key: of an element its index.
+    """
+
+    path: str
+    key: int | str
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
 class TimerFired:
     """The time of a timer has come."""
 
@@ -202,7 +234,16 @@ class Noted:
 
 
 Report: TypeAlias = (
-    Begin | Opened | Answered | Returned | Failed | Stopped | TimerFired | CancelStep | CancelRun
+    Begin
+    | Opened
+    | PartClosed
+    | Answered
+    | Returned
+    | Failed
+    | Stopped
+    | TimerFired
+    | CancelStep
+    | CancelRun
 )
 
 

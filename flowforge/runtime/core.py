@@ -21,6 +21,7 @@ from flowforge.runtime.commands import (
     Failed,
     Opened,
     Outcome,
+    PartClosed,
     Report,
     Returned,
     Stopped,
@@ -31,7 +32,9 @@ from flowforge.runtime.consequences import Consequences
 from flowforge.runtime.ends import check_scope, conversation_opened, timer_fired, work_ended
 from flowforge.runtime.events import RunStarted, StepCached
 from flowforge.runtime.failures import failure_event
+from flowforge.runtime.foresight import foresee_branch
 from flowforge.runtime.graph import graph_of
+from flowforge.runtime.policy import WHOLE_POLICY
 from flowforge.runtime.scopes import open_scope
 from flowforge.runtime.stages import check_step, start_step
 from flowforge.runtime.state import Failure, Phase, RunState, ScopeState, StepState
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from flowforge.grammars.tool_formats import ToolDefinition
     from flowforge.language.program import JsonValue, Program
     from flowforge.language.token_meter import TokenMeter
+    from flowforge.runtime.policy import RunPolicy
     from flowforge.runtime.verbs.rules import Validator
 
 
@@ -56,14 +60,16 @@ def new_state(
     seed: int = 0,
     meter: TokenMeter | None = None,
     offered: Mapping[Location, tuple[ToolDefinition, ...]] | None = None,
+    policy: RunPolicy = WHOLE_POLICY,
 ) -> RunState:
     """The state of a run that has not begun.
 
     inputs: complete, as `resolve_inputs` gives them. seed: for sampling and for back-off.
-    meter: for expressions that count tokens. offered: what models are told of the tools.
+    meter: for expressions that count tokens. offered: what models are told of the tools. policy:
+    what is made of what is known.
     """
     graph = graph_of(program.steps)
-    return RunState(program, graph, inputs, validate, seed, meter, offered or {})
+    return RunState(program, graph, inputs, validate, seed, meter, offered or {}, policy)
 
 
 def advance(state: RunState, *reports: Report) -> Decision:
@@ -95,6 +101,8 @@ def _take(after: Consequences, report: Report) -> None:
             open_scope(after, state.top)
         case Opened(path):
             conversation_opened(after, path)
+        case PartClosed(path, key, value):
+            foresee_branch(after, path, key, value)
         case Answered(path, done, is_cached):
             if is_cached:
                 after.facts.append(StepCached(path))

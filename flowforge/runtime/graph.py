@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flowforge.language.program import Block, Gen, Run, ToolUse
+from flowforge.language.expression_nodes import Name
+from flowforge.language.program import Block, ForEach, Gen, Run, ToolUse
 from flowforge.runtime.verbs import rules_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class StepNode:
     dependents: siblings that need this step. continues: names, own scope or outer, whose
     conversation this step or a step inside its bodies may fork. continued_by: siblings that name
     this step so. bodies: graphs of the blocks of its verb, and of its `catch` and `finally`, by
-    key.
+    key. gone_over_by: siblings whose branches are the elements of the list that this one writes.
     """
 
     step: Step
@@ -35,6 +36,7 @@ class StepNode:
     continues: frozenset[str]
     bodies: Mapping[str, BlockGraph]
     continued_by: tuple[str, ...] = ()
+    gone_over_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,13 @@ def graph_of(steps: Mapping[str, Step]) -> BlockGraph:
             continued_by.setdefault(continued, []).append(name)
     for name, names in continued_by.items():
         nodes[name] = replace(nodes[name], continued_by=tuple(names))
+    gone_over_by: dict[str, list[str]] = {}
+    for name, step in steps.items():
+        written = _list_of(step)
+        if written in steps and _writes_elements(steps[written]):
+            gone_over_by.setdefault(written, []).append(name)
+    for written, names in gone_over_by.items():
+        nodes[written] = replace(nodes[written], gone_over_by=tuple(names))
     return BlockGraph(nodes)
 
 
@@ -75,6 +84,22 @@ def all_steps(steps: Mapping[str, Step]) -> Iterator[Step]:
         bodies = _bodies_beside(step) if _programs_inside(step) else _bodies(step)
         for _, body in bodies:
             yield from all_steps(body)
+
+
+def _list_of(step: Step) -> str:
+    """The name whose value a `for` goes over, all of it and whatever it is; else nothing."""
+    if not isinstance(step.verb, ForEach) or step.when is not None:
+        return ""
+    listed = step.verb.items.node
+    return listed.name if isinstance(listed, Name) else ""
+
+
+def _writes_elements(step: Step) -> bool:
+    """Whether parts of its answer, as it is written, are parts of its value."""
+    verb = step.verb
+    if not isinstance(verb, Gen) or verb.json_schema is None:
+        return False
+    return verb.n == 1 and verb.tool_use is None and verb.turns == ()
 
 
 def _node_of(step: Step, dependents: tuple[str, ...]) -> StepNode:

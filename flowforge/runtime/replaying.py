@@ -23,6 +23,8 @@ from flowforge.runtime.commands import (
     Begin,
     CancelStep,
     ExpectUse,
+    Foresee,
+    GiveUp,
     Opened,
     ReleaseConversation,
     StartCall,
@@ -183,6 +185,9 @@ def _note(replayed: Replayed, command: Command, at: float) -> None:
             replayed.timers.pop(timer, None)
         case ReleaseConversation() | ExpectUse():
             # None is open: they are made again from the journal when somebody forks them.
+            pass
+        case Foresee() | GiveUp():
+            # Nothing is begun here.
             pass
 
 

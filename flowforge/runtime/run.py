@@ -30,6 +30,8 @@ from flowforge.runtime.commands import (
     CancelRun,
     CancelStep,
     ExpectUse,
+    Foresee,
+    GiveUp,
     Noted,
     ReleaseConversation,
     StartCall,
@@ -48,6 +50,7 @@ from flowforge.runtime.failures import as_flowforge_error, failure_event
 from flowforge.runtime.graph import programs_of
 from flowforge.runtime.page_samples import PageSampler
 from flowforge.runtime.people import nobody
+from flowforge.runtime.policy import WHOLE_POLICY
 from flowforge.runtime.run_secrets import masking, secrets_of
 from flowforge.runtime.seeds import drawn_seed
 from flowforge.runtime.state import Failure
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from flowforge.runtime.commands import Command, Outcome, Report
     from flowforge.runtime.events import Accounting, Fact
     from flowforge.runtime.people import Asker
+    from flowforge.runtime.policy import RunPolicy
     from flowforge.runtime.run_journal import RunJournal
     from flowforge.runtime.state import RunState
     from flowforge.runtime.stream import EventReader
@@ -146,13 +150,15 @@ async def start(
     seed: int | None = None,
     asker: Asker | None = None,
     journal: RunJournal | None = None,
+    policy: RunPolicy = WHOLE_POLICY,
 ) -> AsyncGenerator[Run]:
     """Start a run, which goes on beside the block.
 
     inputs: complete and valid, as `resolve_inputs` gives them. validate: parses and validates
     answers under a JSON Schema; `grammars.validate_json` if None. seed: of everything random in the
     run; one is drawn and told by `RunStarted` if None. asker: who answers `ask`; nobody if None.
-    journal: where the run is written down as it goes, or goes on from; closed with the run.
+    journal: where the run is written down as it goes, or goes on from; closed with the run. policy:
+    what is made of what the program says of steps to come.
     Raises ToolError TL1xx when a tool of the program cannot be loaded, WorkflowError WF516 for a
     step that asks for more tokens than the backend's model has room for, WF31x for secrets that
     the environment lacks; nothing has run then.
@@ -171,6 +177,7 @@ async def start(
             seed=run_seed,
             meter=backend.token_meter,
             offered=toolbox.offered,
+            policy=policy,
         )
         surroundings = Surroundings(backend, asker or nobody, toolbox, secrets)
         shell = _Shell(state, surroundings, clock or MonotonicClock(), journal)
@@ -214,7 +221,7 @@ class _Shell:
         self._clock = clock
         self._journal = journal
         self._timers: dict[str, anyio.CancelScope] = {}
-        # Bounded by what is in flight: a work reports twice at most, a timer once.
+        # Bounded by what is in flight: a work reports twice at most, and the elements of its list.
         self._send, self._receive = anyio.create_memory_object_stream["Report | Noted"](math.inf)
         self._works = Works(surroundings, self.stream, self._send.send_nowait, journal)
 
@@ -326,6 +333,10 @@ class _Shell:
         match command:
             case StartGeneration() | StartCall() | StartQuestion():
                 self._works.start(command, tasks)
+            case Foresee(generation):
+                self._works.foresee(generation, tasks)
+            case GiveUp(path):
+                tasks.start_soon(self._works.give_up, path)
             case Stop(path):
                 self._works.stop(path)
             case ExpectUse(path, num_steps):

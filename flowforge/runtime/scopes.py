@@ -32,11 +32,18 @@ def open_scope(after: Consequences, scope: ScopeState) -> None:
 
 
 def open_body(after: Consequences, step: StepState, branch: OpenBranch) -> None:
-    """Open a block of the step, which sees the names around it unless it is a program's own."""
+    """Open a block of the step."""
+    open_scope(after, scope_of_body(step, branch))
+
+
+def scope_of_body(step: StepState, branch: OpenBranch) -> ScopeState:
+    """The scope of a block of the step's try, not opened.
+
+    It sees the names around it unless it is a program's own.
+    """
     outer = step.scope if branch.tools is None else None
     tools: Mapping[str, ToolSpec] = step.scope.tools if branch.tools is None else branch.tools
     graph = step.node.bodies[branch.body]
     prefix = f"{step.attempt_path}{branch.segment}/"
     meter = step.scope.meter
-    scope = ScopeState(branch.key, prefix, graph, branch.variables, tools, meter, outer, owner=step)
-    open_scope(after, scope)
+    return ScopeState(branch.key, prefix, graph, branch.variables, tools, meter, outer, owner=step)

@@ -22,6 +22,7 @@ from flowforge.runtime.events import (
     StepStarted,
 )
 from flowforge.runtime.failures import FINALLY_LIMIT_S, failures_of, step_failed
+from flowforge.runtime.foreseen import give_up_branches_over, give_up_foreseen
 from flowforge.runtime.graph import CATCH, FINALLY
 from flowforge.runtime.joins import error_value
 from flowforge.runtime.layers import Layered
@@ -106,6 +107,7 @@ def _tell_start(after: Consequences, step: StepState) -> None:
 
 def _after_failure(after: Consequences, step: StepState, verdict: Fails) -> None:
     failures = failures_of(step, verdict)
+    give_up_branches_over(after, step)
     release_all(after, step)
     retry, catch = step.node.step.retry, step.node.step.catch
     is_worth_it = retry is not None and all(is_worth_trying(retry, one.error) for one in failures)
@@ -160,6 +162,9 @@ def _finally(after: Consequences, step: StepState, verdict: Verdict) -> None:
 
 def _end(after: Consequences, step: StepState, verdict: Verdict) -> None:
     after.stop_timers(step)
+    give_up_foreseen(after, step)
+    if not isinstance(verdict, Finish):
+        give_up_branches_over(after, step)
     step.scope.num_running -= 1
     after.check(step.scope)
     if isinstance(verdict, Finish) and not step.is_cancelled:

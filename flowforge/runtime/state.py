@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flowforge.errors import FlowForgeError, InternalError
 from flowforge.language.token_meter import MeasuredScope
+from flowforge.runtime.policy import WHOLE_POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from flowforge.language.program import JsonValue, Program, ToolSpec
     from flowforge.language.token_meter import TokenMeter
     from flowforge.runtime.graph import BlockGraph, StepNode
+    from flowforge.runtime.policy import RunPolicy
     from flowforge.runtime.verbs.rules import Finish, Validator, WorkKey
 
 
@@ -96,7 +98,8 @@ class StepState:
     conversations: open ones of its works. conversation: the one that may be continued.
     num_claims: instances that may still fork its conversation. has_claims: whether it may itself
     still fork those it continues. num_forking: forks on their way. num_steps_told: in how many
-    steps the conversation is continued, as the backend was last told.
+    steps the conversation is continued, as the backend was last told. foreseen: works of branches
+    to come that were told of, and have not started yet.
     """
 
     path: str
@@ -121,6 +124,7 @@ class StepState:
     has_all_branches: bool = False
     num_forking: int = 0
     num_steps_told: float | None = None
+    foreseen: set[str] = field(default_factory=set[str])
     value: JsonValue = None
 
     @property
@@ -245,7 +249,8 @@ class RunState:
     """All of a run.
 
     seed: what every random choice of the run is derived from. meter: counts tokens for expressions.
-    offered: what models are told of the tools, by the place of their declaration.
+    offered: what models are told of the tools, by the place of their declaration. policy: what is
+    made of what is known.
     top: the program's own scope, once begun. steps: the instances of open scopes, by path. works,
     timers: what is in flight, by path of the work and by timer. num_queued: steps that were ready
     so far, to start them in order.
@@ -260,6 +265,7 @@ class RunState:
     offered: Mapping[Location, tuple[ToolDefinition, ...]] = field(
         default_factory=dict["Location", "tuple[ToolDefinition, ...]"]
     )
+    policy: RunPolicy = WHOLE_POLICY
     phase: Phase = Phase.RUNNING
     top: ScopeState | None = None
     steps: dict[str, StepState] = field(default_factory=dict["str", "StepState"])

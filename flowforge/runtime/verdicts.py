@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from flowforge.errors import FlowForgeError
 from flowforge.runtime.commands import Stop
 from flowforge.runtime.conversations import drop_claims
+from flowforge.runtime.foreseen import give_up_foreseen
 from flowforge.runtime.state import Cancels, Fails, Stage, Status
 from flowforge.runtime.verbs.rules import Finish
 
@@ -52,6 +53,7 @@ def stop_scope(after: Consequences, scope: ScopeState) -> None:
     for step in reversed(list(scope.steps.values())):
         if step.status is Status.WAITING:
             step.move("cancel")
+            give_up_foreseen(after, step)
             drop_claims(after, step)
         elif step.status is Status.RUNNING:
             _cancel(after, step)

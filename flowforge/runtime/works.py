@@ -15,12 +15,14 @@ from flowforge.backends.protocol import GenerationDone, TextDelta
 from flowforge.backends.revisions import revision_of
 from flowforge.errors import InternalError
 from flowforge.runtime.accounting import AccountBook
+from flowforge.runtime.ahead import Ahead
 from flowforge.runtime.caching import chain_of, parts_of_call, parts_of_generation
 from flowforge.runtime.commands import (
     Answered,
     Failed,
     Noted,
     Opened,
+    PartClosed,
     Returned,
     StartCall,
     StartGeneration,
@@ -43,7 +45,13 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from flowforge.backends.notices import Notice
-    from flowforge.backends.protocol import Backend, Conversation, GenerateRequest
+    from flowforge.backends.protocol import (
+        Backend,
+        Conversation,
+        GenerateRequest,
+        GenerationCut,
+    )
+    from flowforge.runtime.ahead import Items
     from flowforge.runtime.caching import StepCache
     from flowforge.runtime.commands import Report, Turn
     from flowforge.runtime.people import Asker
@@ -88,6 +96,7 @@ class Works:
         self._conversations: dict[str, Conversation] = {}
         self._restoring: dict[str, anyio.Lock] = {}
         self._scopes: dict[str, anyio.CancelScope] = {}
+        self._ahead: dict[str, Ahead] = {}
 
     def start(self, command: StartGeneration | StartCall | StartQuestion, tasks: TaskGroup) -> None:
         """Begin a work; its report follows."""
@@ -98,6 +107,30 @@ class Works:
         """Cancel a work. It may have ended already, with its report still on the way."""
         if path in self._scopes:
             self._scopes[path].cancel()
+
+    def foresee(self, command: StartGeneration, tasks: TaskGroup) -> None:
+        """Begin a generation that nobody has asked for yet; nothing of it is told."""
+        ahead = self._ahead[command.path] = Ahead(command)
+
+        async def begin(tell: Callable[[Notice], None]) -> tuple[Conversation, Items]:
+            conversation = await self._opened(command)
+            # No await from here on: what is open must come into the hands that close it.
+            say(conversation, command.said)
+            return conversation, conversation.generate(replace(command.request, tell=tell))
+
+        tasks.start_soon(ahead.run, begin)
+
+    async def give_up(self, path: str) -> None:
+        """End the generation of `path` that was foreseen, if nobody has asked for it."""
+        ahead = self._ahead.pop(path, None)
+        if ahead is None:
+            return
+        try:
+            cut = await ahead.give_up()
+            if cut is not None:
+                self.book.enter_cut(cut, ahead.command.model)
+        except Exception as error:
+            self.close_failures.append(Failure(path, as_flowforge_error(error)))
 
     def expect_use(self, path: str, num_steps: float) -> None:
         """Tell the backend how soon the conversation of `path` is continued, if it is open."""
@@ -118,6 +151,8 @@ class Works:
 
     async def release_all(self) -> None:
         """Close what is still open."""
+        for path in list(self._ahead):
+            await self.give_up(path)
         for path in list(self._conversations):
             await self.release(path)
 
@@ -208,20 +243,14 @@ class Works:
     # -- generations ------------------------------------------------------------------------------
 
     async def _answer(self, command: StartGeneration) -> Report:
-        conversation = await self._conversation(command)
-        say(conversation, command.said)
         request = command.request
         if request.options.scoring == "exact":
+            conversation = await self._conversation(command)
+            say(conversation, command.said)
             chosen, scored = await choose_exactly(conversation, request)
             self.book.enter_scoring(scored, command.model)
             return Answered(command.path, chosen)
-        if self._journal is not None and not request.with_logprob:
-            request = replace(request, written=self._journal.written(command))
-
-        def tell(notice: Notice) -> None:
-            self._send(Noted(fact_of(notice, command.path)))
-
-        items = conversation.generate(replace(request, tell=tell))
+        items, take_cut = await self._begun(command)
         parts = parts_of(request)
         done: GenerationDone | None = None
         try:
@@ -232,6 +261,8 @@ class Works:
                     )
                     for fact in parts.told_by(item):
                         self._stream.emit(fact)
+                        if command.tells_parts:
+                            self._send(PartClosed(command.path, fact.key, fact.value))
                     if self._journal is not None:
                         await self._journal.wrote(command.path, item.token_ids)
                 else:
@@ -239,7 +270,7 @@ class Works:
         finally:
             with anyio.CancelScope(shield=True):
                 await items.aclose()
-            cut = conversation.take_cut()
+            cut = take_cut()
             if cut is not None:
                 self.book.enter_cut(cut, command.model)
         if done is None:
@@ -249,17 +280,46 @@ class Works:
         self.book.enter(done, command.model)
         return Answered(command.path, await _with_value(request, done))
 
+    async def _begun(
+        self, command: StartGeneration
+    ) -> tuple[Items, Callable[[], GenerationCut | None]]:
+        """Let the model write, unless it does so already; and who says what that cost if cut."""
+        path, request = command.path, command.request
+        if self._journal is not None and not request.with_logprob:
+            request = replace(request, written=self._journal.written(command))
+
+        def tell(notice: Notice) -> None:
+            self._send(Noted(fact_of(notice, path)))
+
+        ahead = self._ahead.get(path)
+        if ahead is not None and ahead.command == command and not request.written:
+            try:
+                conversation, items = await ahead.adopt(tell)
+            except BaseException:
+                await self.give_up(path)
+                raise
+            del self._ahead[path]
+            self._conversations[path] = conversation
+            self._send(Opened(path))
+            return items, ahead.take_cut
+        await self.give_up(path)
+        conversation = await self._conversation(command)
+        say(conversation, command.said)
+        return conversation.generate(replace(request, tell=tell)), conversation.take_cut
+
     async def _conversation(self, command: StartGeneration) -> Conversation:
-        path, continues = command.path, command.continues
-        if continues == path:
+        path = command.path
+        if command.continues == path:
             return await self._open_conversation(path)
-        if continues is None:
-            conversation = await self._backend.open(system=command.system, model=command.model)
-        else:
-            conversation = await (await self._open_conversation(continues)).fork()
-        self._conversations[path] = conversation
+        conversation = self._conversations[path] = await self._opened(command)
         self._send(Opened(path))
         return conversation
+
+    async def _opened(self, command: StartGeneration) -> Conversation:
+        """A conversation of its own, new or forked."""
+        if command.continues is None:
+            return await self._backend.open(system=command.system, model=command.model)
+        return await (await self._open_conversation(command.continues)).fork()
 
     async def _open_conversation(self, path: str) -> Conversation:
         """The conversation of a work that has ended; made again if another process had it."""

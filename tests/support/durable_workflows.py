@@ -97,6 +97,14 @@ steps:
         user: Is it true?
         gen: { n: 3, pick: all }
     yield: "${ draft } (${ check })"
+  named:
+    for: angle in angles
+    limit: 2
+    do:
+      word:
+        system: Be brief.
+        user: "Name ${ angle } in one word."
+        gen: {}
   both:
     parallel:
       left:
@@ -119,7 +127,7 @@ steps:
     user: |
       Merge ${ explore | join("; ") } and ${ both.left } and ${ both.right }.
     gen: {}
-outputs: { report: "${ report }", explore: "${ explore }" }
+outputs: { report: "${ report }", explore: "${ explore }", named: "${ named }" }
 """
 
 APPROVAL = """
@@ -236,6 +244,7 @@ SCRIPT: Mapping[str, Any] = {
     "angles": '["cost","range","law","joy"]',
     "explore[*]/draft": "a draft of some words that takes a while",
     "explore[*]/check": "yes",
+    "named[*]/word": "a word",
     "both*": "one side of it",
     "report": "the report of it all",
     "offer": "a bicycle for a thousand",

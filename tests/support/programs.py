@@ -34,6 +34,8 @@ from flowforge.runtime.commands import (
     Begin,
     ExpectUse,
     Failed,
+    Foresee,
+    GiveUp,
     Opened,
     ReleaseConversation,
     Returned,
@@ -231,6 +233,8 @@ class Stage:
     timers: list[tuple[float, str]] = field(default_factory=list["tuple[float, str]"])
     history: dict[str, str] = field(default_factory=dict[str, str])
     closed: set[str] = field(default_factory=set[str])
+    foreseen: dict[str, StartGeneration] = field(default_factory=dict[str, StartGeneration])
+    num_taken: int = 0
     outcome: Outcome | None = None
 
     def __post_init__(self) -> None:
@@ -287,11 +291,20 @@ class Stage:
             assert not self.running, "a work outlives the run"
             assert not self.timers, "a timer outlives the run"
             assert self.closed == set(self.history), "a conversation outlives the run"
+            assert not self.foreseen, "what was foreseen outlives the run"
 
     def _take(self, command: Any) -> None:
         match command:
-            case StartGeneration():
+            case StartGeneration(path):
                 self.waiting.append(command)
+                if self.foreseen.pop(path, command) is not command:
+                    self.num_taken += 1
+            case Foresee(generation):
+                assert generation.path not in self.foreseen, "a work was foreseen twice"
+                assert generation.continues not in self.closed, "what was released is foreseen"
+                self.foreseen[generation.path] = generation
+            case GiveUp(path):
+                del self.foreseen[path]
             case StartCall() | StartQuestion():
                 self.running.append(command)
             case Stop(path):

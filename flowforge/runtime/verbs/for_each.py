@@ -107,7 +107,11 @@ def _decide(verb: ForEach, context: StepContext, memory: ForEachMemory) -> React
     return Reaction(opened, (_branch(verb, memory, memory.num_opened),))
 
 
+def branch_of(verb: ForEach, index: int, item: JsonValue, *, is_last: bool) -> OpenBranch:
+    """The branch for an item of the list."""
+    return OpenBranch(str(index), f"[{index}]", _BODY, {verb.variable: item}, is_last)
+
+
 def _branch(verb: ForEach, memory: ForEachMemory, index: int) -> OpenBranch:
     is_last = index + 1 == len(memory.items)
-    variables = {verb.variable: memory.items[index]}
-    return OpenBranch(str(index), f"[{index}]", _BODY, variables, is_last)
+    return branch_of(verb, index, memory.items[index], is_last=is_last)

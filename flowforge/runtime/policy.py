@@ -1,0 +1,19 @@
+"""What a run makes of what it knows of itself; each part can be turned off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RunPolicy:
+    """No result depends on it, only what is computed when.
+
+    foresees_branches: the first generations of a `for`'s branches begin when their element of the
+    list is there, while the rest of the list is being written.
+    """
+
+    foresees_branches: bool = True
+
+
+WHOLE_POLICY = RunPolicy()
