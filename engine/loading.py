@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,11 @@ from flowforge.engine.arguments import require, require_integer
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.core import EngineCore
 from flowforge.engine.cores import num_usable_cores
-from flowforge.engine.devices import CudaFinding, choose_device, find_cuda_devices
 from flowforge.engine.engine import Engine
 from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache
-from flowforge.engine.memory import in_bytes, plan_pages
+from flowforge.engine.memory import in_bytes
 from flowforge.engine.model_interface import ModelLimits
-from flowforge.engine.models.config import read_model_config
 from flowforge.engine.scheduler import SchedulerLimits
 from flowforge.engine.statistics import ComputeStatistics, KernelStatistics, MemoryStatistics
 from flowforge.engine.step_errors import says_out_of_memory
@@ -29,6 +27,7 @@ from flowforge.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from flowforge.engine.computing import ComputePlan
     from flowforge.engine.models.decoder import Decoder
 
 
@@ -45,9 +44,12 @@ def engine_for(
     require_integer("vocab_size", vocab_size, "EN230")
     require(vocab_size >= 1, "vocab_size", "at least 1", vocab_size, "EN230")
     settings = config or EngineConfig()
-    threads = _TorchThreads(settings.num_threads)
+    threads = _TorchThreads(_num_threads(settings))
     model_dir = Path(directory)
-    return Engine(lambda: _make_core(model_dir, vocab_size, settings, threads), threads.restore)
+    # What the core took beside memory is given back after the core is gone, in reverse.
+    end = ExitStack()
+    end.callback(threads.restore)
+    return Engine(lambda: _make_core(model_dir, vocab_size, settings, threads, end), end.close)
 
 
 def load_core(
@@ -55,9 +57,19 @@ def load_core(
 ) -> EngineCore:
     """The core that `engine_for`'s engine would have, for whoever steps it on this thread.
 
-    Torch's threads stay as they are set. Raises as an engine does at its start.
+    Torch's threads stay as they are set. Raises as an engine does at its start, and EN230 for a
+    model that is to be split: a core has no end at which its processes could end.
     """
-    return _make_core(Path(directory), vocab_size, config or EngineConfig(), _TorchThreads(None))
+    settings = config or EngineConfig()
+    require(settings.tp == 1, "tp of a core without an engine", "1", settings.tp, "EN230")
+    return _make_core(Path(directory), vocab_size, settings, _TorchThreads(None), ExitStack())
+
+
+def _num_threads(config: EngineConfig) -> int | None:
+    """Of torch in this process: the cores are shared by all ranks."""
+    if config.num_threads is None and (config.tp == 1 or "OMP_NUM_THREADS" in os.environ):
+        return None
+    return max(1, (config.num_threads or num_usable_cores()) // config.tp)
 
 
 class _TorchThreads:
@@ -102,63 +114,24 @@ class _TorchThreads:
 
 
 def _make_core(
-    directory: Path, vocab_size: int, config: EngineConfig, threads: _TorchThreads
+    directory: Path, vocab_size: int, config: EngineConfig, threads: _TorchThreads, end: ExitStack
 ) -> EngineCore:
     # torch costs seconds to import: nobody pays who only checks a file. The collector would take a
     # sixth of that.
     with resting_collector(), _passive_waiting():
-        from flowforge.engine.attention.backends import choose_backend
-        from flowforge.engine.attention.compiled import can_compute, find_attention_library
-        from flowforge.engine.forward import ForwardPass
-        from flowforge.engine.kv.store import KvStore, bytes_per_token
-        from flowforge.engine.models.weights import load_decoder, weight_size
+        from flowforge.engine.computing import load_parts, load_whole, plan_compute
         from flowforge.engine.prefix_rows import PrefixRows
         from flowforge.engine.runner import ModelRunner
 
     threads.set()
-    model = read_model_config(directory, config.context_len)
-    place = choose_device(config.device, _cuda_devices(config.device))
-    weights = weight_size(
-        directory, config.dtype, is_deterministic=config.is_deterministic, device=place
-    )
-    shape = {
-        "num_layers": model.num_layers,
-        "num_kv_heads": model.num_kv_heads,
-        "head_dim": model.head_dim,
-    }
-    row_bytes = bytes_per_token(**shape, dtype=weights.dtype)
-    num_pages = plan_pages(
-        config,
-        context_len=model.max_context_len,
-        page_bytes=config.page_size * row_bytes,
-        weight_bytes=weights.num_bytes,
-        available_bytes=place.available_bytes,
-        rule=place.rule,
-    )
-    kv_bytes = num_pages * config.page_size * row_bytes
-    with _out_of_memory_said(weights.num_bytes, kv_bytes, place.available_bytes):
-        decoder = load_decoder(
-            directory, model, dtype=weights.dtype, device=place.name, kernels=weights.kernels
-        )
-        store = KvStore(
-            **shape,
-            num_pages=num_pages,
-            page_size=config.page_size,
-            dtype=weights.dtype,
-            device=decoder.device,
-        )
+    plan = plan_compute(directory, config)
+    with _out_of_memory_said(plan):
+        made = load_whole(plan, config) if config.tp == 1 else load_parts(plan, config, end)
+    model, num_pages, store = plan.model, plan.num_pages, made.store
     audit = KvAudit(num_pages, config.page_size, store.poison) if config.is_debug else None
     kv = KvCache(num_pages, config.page_size, audit.note_freed if audit is not None else None)
-    kernel = None if weights.kernels == "never" else find_attention_library()
-    if config.is_deterministic and (kernel is None or not can_compute(store.rows)):
-        raise EngineError(
-            "EN234",
-            f"heads of {model.head_dim} numbers cannot be attended to deterministically",
-            help="leave is_deterministic out",
-        )
-    attention = choose_backend(store, config.shared_attention, kernel)
     return EngineCore(
-        ModelRunner(ForwardPass(decoder, store, attention), audit, kv.is_free),
+        ModelRunner(made.forward, audit, kv.is_free),
         kv,
         SchedulerLimits(config.max_step_tokens, config.max_running),
         ModelLimits(
@@ -167,19 +140,15 @@ def _make_core(
             eos_token_ids=frozenset(model.eos_token_ids),
         ),
         clock=time.monotonic,
-        memory=MemoryStatistics(weights.num_bytes, kv_bytes, row_bytes),
-        compute=_compute_statistics(decoder),
-        prefix_rows=PrefixRows(kv, store, audit),
+        memory=MemoryStatistics(plan.weights.num_bytes, plan.kv_bytes, plan.row_bytes),
+        compute=_compute_statistics(made.decoder, config.tp),
+        # One rank's rows are no prefix that another engine could take in.
+        prefix_rows=PrefixRows(kv, store, audit) if config.tp == 1 else None,
         policy=config.policy,
     )
 
 
-def _cuda_devices(asked: str) -> CudaFinding:
-    """What the machine has; nobody looks where the CPU is asked for."""
-    return CudaFinding(()) if asked == "cpu" else find_cuda_devices()
-
-
-def _compute_statistics(decoder: Decoder) -> ComputeStatistics:
+def _compute_statistics(decoder: Decoder, num_ranks: int) -> ComputeStatistics:
     import torch
 
     kernels = (
@@ -193,7 +162,8 @@ def _compute_statistics(decoder: Decoder) -> ComputeStatistics:
     )
     dtype = str(decoder.dtype).removeprefix("torch.")
     device = str(decoder.device)
-    return ComputeStatistics(dtype, torch.get_num_threads(), tuple(kernels), device)
+    threads = torch.get_num_threads()
+    return ComputeStatistics(dtype, threads, tuple(kernels), device, num_ranks)
 
 
 @contextmanager
@@ -215,7 +185,7 @@ def _passive_waiting() -> Generator[None]:
 
 
 @contextmanager
-def _out_of_memory_said(weights: int, kv_bytes: int, available: int) -> Generator[None]:
+def _out_of_memory_said(plan: ComputePlan) -> Generator[None]:
     """An allocation that fails although it was planned: others took the memory meanwhile."""
     try:
         yield
@@ -224,7 +194,8 @@ def _out_of_memory_said(weights: int, kv_bytes: int, available: int) -> Generato
             raise
         raise EngineError(
             "EN232",
-            f"out of memory while loading weights of {in_bytes(weights)} and a KV pool of "
-            f"{in_bytes(kv_bytes)}; {in_bytes(available)} were free before",
+            f"out of memory while loading weights of {in_bytes(plan.weights.num_bytes)} and a KV "
+            f"pool of {in_bytes(plan.kv_bytes)}; {in_bytes(plan.place.available_bytes)} were free "
+            "before",
             help="give kv_bytes less, take a smaller model or end other programs",
         ) from error

@@ -179,13 +179,14 @@ class ComputeStatistics:
     """What the engine computes with, from start to end.
 
     dtype: of activations and of K and V. kernels: what was chosen where there was a choice.
-    device: as torch names it.
+    device: as torch names it. num_ranks: processes that the model is split over.
     """
 
     dtype: str = "float32"
     num_threads: int = 1
     kernels: tuple[KernelStatistics, ...] = ()
     device: str = "cpu"
+    num_ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)

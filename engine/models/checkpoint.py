@@ -42,7 +42,7 @@ _REFETCH = "fetch the file again; it must be whole"
 
 
 @dataclass(frozen=True, slots=True)
-class _StoredTensor:
+class StoredTensor:
     """Where a tensor lies: in which file's map, from which byte."""
 
     path: Path
@@ -65,25 +65,28 @@ class _StoredTensor:
 
 
 class Checkpoint:
-    """The tensors of a model directory by name; the maps live as long as a tensor of them."""
+    """The tensors of a model directory by name; the maps live as long as a tensor of them.
 
-    def __init__(self, directory: Path, tensors: dict[str, _StoredTensor]) -> None:
-        self._directory = directory
-        self._tensors = tensors
+    tensors: where each lies.
+    """
+
+    def __init__(self, directory: Path, tensors: dict[str, StoredTensor]) -> None:
+        self.directory = directory
+        self.tensors = tensors
         self._used: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
-        return name in self._tensors
+        return name in self.tensors
 
     @property
     def stored_dtype(self) -> torch.dtype:
         """The dtype of the largest tensor: the precision that the model was published in."""
-        return _DTYPES[max(self._tensors.values(), key=lambda tensor: tensor.num_bytes).dtype]
+        return _DTYPES[max(self.tensors.values(), key=lambda tensor: tensor.num_bytes).dtype]
 
     @property
     def num_values(self) -> int:
         """Numbers in all tensors together."""
-        return sum(math.prod(tensor.shape) for tensor in self._tensors.values())
+        return sum(math.prod(tensor.shape) for tensor in self.tensors.values())
 
     def dtypes(self, names: Sequence[str]) -> set[torch.dtype]:
         """Those of some tensors, as they are stored. Raises like shape()."""
@@ -91,7 +94,7 @@ class Checkpoint:
 
     def last_sizes(self) -> set[int]:
         """The last dimensions of all tensors."""
-        return {tensor.shape[-1] for tensor in self._tensors.values()}
+        return {tensor.shape[-1] for tensor in self.tensors.values()}
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of one tensor. Raises EngineError EN123 when the model has no such tensor."""
@@ -114,14 +117,14 @@ class Checkpoint:
 
     def unused(self) -> list[str]:
         """Names that nothing asked for, sorted."""
-        return sorted(set(self._tensors) - self._used)
+        return sorted(set(self.tensors) - self._used)
 
-    def _find(self, name: str) -> _StoredTensor:
-        stored = self._tensors.get(name)
+    def _find(self, name: str) -> StoredTensor:
+        stored = self.tensors.get(name)
         if stored is None:
             raise EngineError(
                 "EN123",
-                f"the weights in {str(self._directory)!r} have no tensor {name!r}",
+                f"the weights in {str(self.directory)!r} have no tensor {name!r}",
                 help="config.json and weights must be of one model: fetch both again",
             )
         return stored
@@ -188,9 +191,9 @@ def _no_weights(directory: Path) -> EngineError:
 # --- shards --------------------------------------------------------------------------------------
 
 
-def _read_shards(directory: Path) -> dict[str, _StoredTensor]:
+def _read_shards(directory: Path) -> dict[str, StoredTensor]:
     weight_map = _read_index(directory / _INDEX)
-    tensors: dict[str, _StoredTensor] = {}
+    tensors: dict[str, StoredTensor] = {}
     for shard_name in sorted(set(weight_map.values())):
         listed = {name for name, shard in weight_map.items() if shard == shard_name}
         found = _read_file(_shard_path(directory, shard_name))
@@ -242,7 +245,7 @@ def _shard_path(directory: Path, name: str) -> Path:
 # --- one file ------------------------------------------------------------------------------------
 
 
-def _read_file(path: Path) -> dict[str, _StoredTensor]:
+def _read_file(path: Path) -> dict[str, StoredTensor]:
     with path.open("rb") as file:
         start = file.read(len(_LFS_POINTER))
     if start == _LFS_POINTER:
@@ -260,7 +263,7 @@ def _read_file(path: Path) -> dict[str, _StoredTensor]:
         raise _damaged(path, str(error)) from error
     content = torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8)
     return {
-        name: _StoredTensor(
+        name: StoredTensor(
             path,
             content,
             entry["dtype"],
@@ -279,7 +282,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
         return json.loads(file.read(num_bytes)), 8 + num_bytes
 
 
-def _are_neighbours(parts: Sequence[_StoredTensor]) -> bool:
+def _are_neighbours(parts: Sequence[StoredTensor]) -> bool:
     return all(
         left.content is right.content
         and left.dtype == right.dtype

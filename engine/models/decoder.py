@@ -143,11 +143,14 @@ class Decoder:
         return logits if softcap is None else softcap * torch.tanh(logits / softcap)
 
     def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
-        hidden = F.embedding(token_ids, self._weights.embedding)
+        hidden = self._look_up(token_ids)
         if not self.config.family.has_gemma_numerics:
             return hidden
         # Rounded to the model's dtype first, as it was in training.
         return hidden * torch.tensor(self.config.hidden_size**0.5, dtype=hidden.dtype)
+
+    def _look_up(self, token_ids: torch.Tensor) -> torch.Tensor:
+        return F.embedding(token_ids, self._weights.embedding)
 
     def _attend(
         self,

@@ -26,11 +26,11 @@ from flowforge.engine.native.library import GROUP_SIZE, find_library
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from flowforge.engine.config import Dtype
     from flowforge.engine.devices import ChosenDevice
-    from flowforge.engine.models.linears import KernelUse, Linear
+    from flowforge.engine.models.linears import KernelChoice, KernelUse, Linear
 
 _logger = logging.getLogger(__name__)
 
@@ -57,17 +57,53 @@ def load_decoder(
     Raises EngineError EN110 to EN114 (configuration) or EN120 to EN124 (weights).
     """
     config = read_model_config(directory) if config is None else config
+    loaded = load_weights(directory, config, dtype=dtype, device=device, kernels=kernels)
+    return Decoder(config, loaded.weights, loaded.kernel_choices)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCut:
+    """What a part of a model has of a checkpoint.
+
+    config: of the part. cut: the part's checkpoint of a whole one; True where that holds groups.
+    """
+
+    config: ModelConfig
+    cut: Callable[[Checkpoint, bool], Checkpoint]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedWeights:
+    """All tensors of a decoder, and what was chosen for its matrices."""
+
+    weights: DecoderWeights
+    kernel_choices: list[KernelChoice]
+
+
+def load_weights(
+    directory: Path,
+    config: ModelConfig,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+    kernels: KernelUse = "never",
+    part: CheckpointCut | None = None,
+) -> LoadedWeights:
+    """What `load_decoder` makes its decoder of. part: None for the whole model. Raises as it."""
     checkpoint = open_checkpoint(directory)
     _check_shapes(checkpoint, config, directory)
     if dtype is None:
         dtype = _choose_dtype(checkpoint.stored_dtype, has_bfloat16=_has_native_bfloat16())
     maker = LinearMaker(kernels if torch.device(device).type == "cpu" else "never")
     quantized = None if kernels == "never" else open_quantized(directory)
+    if part is not None:
+        config, checkpoint = part.config, part.cut(checkpoint, False)
+        quantized = None if quantized is None else part.cut(quantized, True)
     source = _Source(checkpoint, quantized, maker, dtype, torch.device(device))
     weights = _read_weights(source, config)
     _report_unused(checkpoint, directory)
     choose_kernels(maker)
-    return Decoder(config, weights, maker.choices)
+    return LoadedWeights(weights, maker.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +121,14 @@ def weight_size(
     *,
     is_deterministic: bool = False,
     device: ChosenDevice | None = None,
+    part: CheckpointCut | None = None,
 ) -> WeightSize:
     """Known from the files' headers alone. choice, is_deterministic: as in `EngineConfig`.
 
-    device: None is the CPU, whose kernels alone know stored weights. Raises EngineError EN120 to
-    EN124 (weights), EN125 when `choice` is int4 and the model has no 4-bit weights, EN126 when
-    there are no kernels for what is asked, EN234 when it is deterministic and not in float32, or on
-    a GPU.
+    part: as in `load_weights`. device: None is the CPU, whose kernels alone know stored weights.
+    Raises EngineError EN120 to EN124 (weights), EN125 when `choice` is int4 and the model has no
+    4-bit weights, EN126 when there are no kernels for what is asked, EN234 when it is deterministic
+    and not in float32, or on a GPU.
     """
     checkpoint = open_checkpoint(directory)
     cuda = None if device is None else device.cuda
@@ -113,10 +150,13 @@ def weight_size(
     if is_deterministic:
         _require_deterministic(dtype)
         kernels = "always"
+    if part is not None:
+        checkpoint = part.cut(checkpoint, False)
     num_bytes = checkpoint.num_values * dtype.itemsize
     if kernels != "never" and dtype == torch.float32 and find_library() is not None:
         quantized = open_quantized(directory)
         if quantized is not None:
+            quantized = quantized if part is None else part.cut(quantized, True)
             num_bytes += quantized.num_values
         elif checkpoint.stored_dtype == torch.bfloat16:
             num_bytes += checkpoint.num_values * torch.bfloat16.itemsize

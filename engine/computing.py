@@ -1,0 +1,172 @@
+"""What an engine computes with: planned from headers and free memory, then read, whole or split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from flowforge.engine.attention.backends import choose_backend
+from flowforge.engine.attention.compiled import can_compute, find_attention_library
+from flowforge.engine.devices import CudaFinding, choose_device, find_cuda_devices
+from flowforge.engine.forward import ForwardPass
+from flowforge.engine.kv.store import KvStore, bytes_per_token
+from flowforge.engine.memory import plan_pages
+from flowforge.engine.models.config import read_model_config
+from flowforge.engine.models.weights import load_decoder, weight_size
+from flowforge.errors import EngineError
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from flowforge.engine.config import EngineConfig
+    from flowforge.engine.devices import ChosenDevice
+    from flowforge.engine.forward import StepForward
+    from flowforge.engine.models.config import ModelConfig
+    from flowforge.engine.models.decoder import Decoder
+    from flowforge.engine.models.weights import WeightSize
+    from flowforge.engine.parallel.messages import PartTask
+
+
+@dataclass(frozen=True, slots=True)
+class ComputePlan:
+    """What is loaded where, before it is. weights, row_bytes: of the first rank of a split model.
+
+    row_bytes: K and V of one token in all layers.
+    """
+
+    directory: Path
+    model: ModelConfig
+    place: ChosenDevice
+    weights: WeightSize
+    row_bytes: int
+    num_pages: int
+    page_size: int
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of all pages."""
+        return self.num_pages * self.page_size * self.row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """What computes steps, and the rows it does it on."""
+
+    decoder: Decoder
+    store: KvStore
+    forward: StepForward
+
+
+def plan_compute(directory: Path, config: EngineConfig) -> ComputePlan:
+    """Decide device, dtype and pages. Reads headers only.
+
+    Raises EngineError EN110 to EN126 (model), EN231 to EN236 (device, memory, split).
+    """
+    # Nobody looks for GPUs where the CPU is asked for.
+    found = CudaFinding(()) if config.device == "cpu" else find_cuda_devices()
+    place = choose_device(config.device, found)
+    model = own = read_model_config(directory, config.context_len)
+    part = None
+    if config.tp > 1:
+        from flowforge.engine.parallel.loading import PartLoading
+        from flowforge.engine.parallel.places import share_places
+        from flowforge.engine.parallel.split import Rank
+
+        place = share_places(place, found, config)
+        # The first rank's is the largest part.
+        part = PartLoading(directory, model, Rank(0, config.tp)).cut
+        own = part.config
+    weights = weight_size(
+        directory, config.dtype, is_deterministic=config.is_deterministic, device=place, part=part
+    )
+    row_bytes = bytes_per_token(
+        num_layers=own.num_layers,
+        num_kv_heads=own.num_kv_heads,
+        head_dim=own.head_dim,
+        dtype=weights.dtype,
+    )
+    num_pages = plan_pages(
+        config,
+        context_len=model.max_context_len,
+        page_bytes=config.page_size * row_bytes,
+        weight_bytes=weights.num_bytes,
+        available_bytes=place.available_bytes,
+        rule=place.rule,
+    )
+    return ComputePlan(directory, model, place, weights, row_bytes, num_pages, config.page_size)
+
+
+def load_whole(plan: ComputePlan, config: EngineConfig) -> Computing:
+    """Everything in this process. Raises EngineError EN234 and as `load_decoder`."""
+    model, weights = plan.model, plan.weights
+    decoder = load_decoder(
+        plan.directory,
+        model,
+        dtype=weights.dtype,
+        device=plan.place.name,
+        kernels=weights.kernels,
+    )
+    store = KvStore(
+        num_layers=model.num_layers,
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        num_pages=plan.num_pages,
+        page_size=plan.page_size,
+        dtype=weights.dtype,
+        device=decoder.device,
+    )
+    kernel = None if weights.kernels == "never" else find_attention_library()
+    if config.is_deterministic and (kernel is None or not can_compute(store.rows)):
+        raise EngineError(
+            "EN234",
+            f"heads of {model.head_dim} numbers cannot be attended to deterministically",
+            help="leave is_deterministic out",
+        )
+    attention = choose_backend(store, config.shared_attention, kernel)
+    return Computing(decoder, store, ForwardPass(decoder, store, attention))
+
+
+def load_parts(plan: ComputePlan, config: EngineConfig, end: ExitStack) -> Computing:
+    """The first rank's part here, the others in processes that `end` ends.
+
+    Raises as `load_whole` does, EngineError EN237 when a process ends before all have met.
+    """
+    from flowforge.engine.parallel.rank_forward import RankPart
+    from flowforge.engine.parallel.split_forward import SplitForward
+    from flowforge.engine.parallel.workers import Workers, new_meeting_folder
+
+    folder = new_meeting_folder()
+    tasks = _tasks(plan, config, Path(folder.name) / "meeting")
+    # Set for this process, which is one of them.
+    workers = Workers(tasks[1:], torch.get_num_threads(), folder)
+    end.callback(workers.close)
+    part = RankPart(tasks[0])
+    workers.meet()
+    met = part.meet()
+    workers.watch(met.group.abort)
+    return Computing(met.decoder, part.store, SplitForward(met.forward, workers))
+
+
+def _tasks(plan: ComputePlan, config: EngineConfig, meeting_file: Path) -> list[PartTask]:
+    from flowforge.engine.parallel.messages import PartTask
+    from flowforge.engine.parallel.places import device_of_rank
+    from flowforge.engine.parallel.split import Rank
+
+    return [
+        PartTask(
+            directory=plan.directory,
+            context_len=config.context_len,
+            rank=Rank(index, config.tp),
+            device=device_of_rank(plan.place, index),
+            dtype=plan.weights.dtype,
+            kernels=plan.weights.kernels,
+            num_pages=plan.num_pages,
+            page_size=plan.page_size,
+            shared_attention=config.shared_attention,
+            meeting_file=meeting_file,
+        )
+        for index in range(config.tp)
+    ]
