@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flowforge import testing
+    from flowforge.backends.hooks import Blocked, Hooks, Prompted, SeenTurn, Written, hooked
     from flowforge.backends.protocol import Backend, Score
     from flowforge.backends.script import ScriptBackend, ScriptedAnswer
     from flowforge.errors import (
@@ -80,6 +81,13 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "Backend",
     "ScriptBackend",
     "ScriptedAnswer",
+    # What sees prompts and answers
+    "Blocked",
+    "Hooks",
+    "Prompted",
+    "SeenTurn",
+    "Written",
+    "hooked",
     # Errors
     "ChatBusy",
     "DiagnosticsError",
@@ -96,6 +104,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
 
 _HOMES = {
     "Backend": "flowforge.backends.protocol",
+    "Blocked": "flowforge.backends.hooks",
     "Branch": "flowforge.flows.chat",
     "BranchTask": "flowforge.flows.branches",
     "BranchTasks": "flowforge.flows.branches",
@@ -108,9 +117,11 @@ _HOMES = {
     "FlowForgeError": "flowforge.errors",
     "Fork": "flowforge.flows.chat",
     "Grammar": "flowforge.tools.argument_grammars",
+    "Hooks": "flowforge.backends.hooks",
     "InternalError": "flowforge.errors",
     "Location": "flowforge.errors",
     "McpTools": "flowforge.flows.servers",
+    "Prompted": "flowforge.backends.hooks",
     "Retry": "flowforge.flows.retries",
     "Round": "flowforge.flows.rounds",
     "Run": "flowforge.flows.run",
@@ -121,6 +132,7 @@ _HOMES = {
     "ScriptBackend": "flowforge.backends.script",
     "ScriptedAnswer": "flowforge.backends.script",
     "Secret": "flowforge.secrets.secret",
+    "SeenTurn": "flowforge.backends.hooks",
     "Stopped": "flowforge.flows.failures",
     "TextStream": "flowforge.flows.streams",
     "Tool": "flowforge.flows.tool",
@@ -128,8 +140,10 @@ _HOMES = {
     "ValueStream": "flowforge.flows.streams",
     "WorkflowError": "flowforge.errors",
     "WorkflowTool": "flowforge.flows.workflow_tools",
+    "Written": "flowforge.backends.hooks",
     "check": "flowforge.runtime.checking",
     "flow": "flowforge.flows.flow",
+    "hooked": "flowforge.backends.hooks",
     "load": "flowforge.runtime.checking",
     "mcp": "flowforge.flows.servers",
     "rounds": "flowforge.flows.rounds",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from flowforge.backends.protocol import Conversation
     from flowforge.engine.config import EngineConfig
+    from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.language.token_meter import TokenMeter
 
     OpenEngine: TypeAlias = Callable[[Path], Awaitable[EngineBackend]]
@@ -84,13 +85,20 @@ class EngineSet:
         """That of the run's own model."""
         return self.own.token_meter
 
-    async def open(self, *, system: str | None = None, model: str | None = None) -> Conversation:
+    async def open(
+        self,
+        *,
+        system: str | None = None,
+        model: str | None = None,
+        namespace: Namespace | None = None,
+    ) -> Conversation:
         """See `Backend.open`. The first to ask for a model waits until it is loaded.
 
-        Raises EngineError when it cannot be had or loaded, or does not fit beside the others.
+        namespace: see `EngineBackend.open`. Raises EngineError when it cannot be had or loaded, or
+        does not fit beside the others.
         """
         engine = self.own if model is None else await self._engine(model)
-        return await engine.open(system=system)
+        return await engine.open(system=system, namespace=namespace)
 
     async def revision_of(self, model: str | None) -> str:
         """What pins a model's answers: the files it was loaded from, and the day it is told."""

@@ -31,6 +31,8 @@ COMMANDS = {
     "schema": "flowforge.cli.schema:schema",
     "grammar": "flowforge.cli.grammar:grammar",
     "models": "flowforge.cli.models:models",
+    "serve": "flowforge.cli.serve:serve",
+    "keys": "flowforge.cli.keys:keys",
     "bench": "flowforge.cli.bench:bench",
 }
 

@@ -69,6 +69,7 @@ def begun_run(launch: Launch, options: SessionOptions, created_at: float) -> Run
             options.engine,
             options.tool_format,
             keeps_kv=options.keeps_kv,
+            hooks=options.hooks,
         ),
         created_at,
     )
@@ -82,6 +83,7 @@ def kept_options(
     tool_format: str | None = None,
     *,
     keeps_kv: bool = False,
+    hooks: tuple[str, ...] = (),
 ) -> dict[str, JsonValue]:
     """What a run must be gone on with."""
     return {
@@ -92,6 +94,7 @@ def kept_options(
         "today": date.today().isoformat(),
         "tool_format": tool_format,
         "keeps_kv": keeps_kv,
+        "hooks": [*hooks],
     }
 
 
@@ -110,6 +113,7 @@ def options_of(row: RunRow, **changed: Any) -> SessionOptions:
         today=date.fromisoformat(kept["today"]),
         tool_format=kept.get("tool_format"),
         keeps_kv=kept.get("keeps_kv", False),
+        hooks=tuple(kept.get("hooks", ())),
         **changed,
     )
 

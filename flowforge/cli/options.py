@@ -27,6 +27,8 @@ TOOL_FORMAT_NAMES = (
 # Whether a file can be read is told by what reads it, with a code and a help line.
 PATH = click.Path(path_type=Path)
 
+_AT_LEAST_ONE = click.IntRange(min=1)
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 traceback = click.option(
     "--traceback", is_flag=True, help="Show where in FlowForge an error came from."
@@ -60,6 +62,15 @@ tool_format = click.option(
     help="How the model writes tool calls; without it as its chat template does. One of "
     f"{', '.join(TOOL_FORMAT_NAMES)}.",
 )
+hooks = click.option(
+    "--hooks",
+    "hook_files",
+    multiple=True,
+    type=PATH,
+    metavar="FILE.py",
+    help="Functions that see prompts before and answers after they are written: docs/hooks.md; may "
+    "be repeated.",
+)
 answers = click.option(
     "--answers",
     "answers_file",
@@ -87,6 +98,98 @@ _inputs_file = click.option(
 def inputs(command: Command) -> Command:
     """The options that give a workflow's inputs, as `inputs` and `inputs_file`."""
     return _one_input(_inputs_file(command))
+
+
+_ENGINE = (
+    click.option(
+        "--device",
+        default="auto",
+        metavar="auto|cpu|cuda[:N]",
+        help="Where the model is computed: auto takes a GPU where there is one.",
+    ),
+    click.option(
+        "--tp",
+        type=_AT_LEAST_ONE,
+        default=1,
+        metavar="N",
+        help="Split the model over N processes, each with its part of every layer; on GPUs one "
+        "each.",
+    ),
+    click.option(
+        "--host-cache",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        metavar="GIB",
+        help="Memory of the machine for KV that does not fit into the pages: it is copied back "
+        "instead of computed again.",
+    ),
+    click.option(
+        "--threads",
+        "num_threads",
+        type=_AT_LEAST_ONE,
+        metavar="N",
+        help="CPU threads of the engine; without it the cores that it may use.",
+    ),
+    click.option(
+        "--context-len",
+        type=_AT_LEAST_ONE,
+        metavar="TOKENS",
+        help="Load the model for texts of this length; without it for what it knows as it is.",
+    ),
+    click.option(
+        "--kv-memory",
+        type=_AT_LEAST_ONE,
+        metavar="MB",
+        help="Memory for KV pages; without it a quarter of what is free, at most 2 GiB.",
+    ),
+    click.option(
+        "--kv-pages",
+        "num_pages",
+        type=_AT_LEAST_ONE,
+        metavar="N",
+        help="An exact number of KV pages, instead of --kv-memory.",
+    ),
+    click.option(
+        "--dtype",
+        type=click.Choice(["auto", "float32", "bfloat16", "int4"]),
+        default="auto",
+        help="What the model is computed in: as it was published, from the weights as they are "
+        "stored where that is quicker (auto, and int4 for models with 4-bit weights only), or by "
+        "torch alone.",
+    ),
+    click.option(
+        "--deterministic",
+        "is_deterministic",
+        is_flag=True,
+        help="The same bits whatever runs beside, was cached or comes back: docs/engine.md.",
+    ),
+)
+
+
+def engine(command: Command) -> Command:
+    """The options that say how the engine computes, as `engine`, an `EngineConfig`."""
+
+    @functools.wraps(command)
+    def with_engine(*args: Any, **kwargs: Any) -> object:
+        from flowforge.engine.config import EngineConfig
+
+        kv_memory, num_pages = kwargs.pop("kv_memory"), kwargs.pop("num_pages")
+        if kv_memory is not None and num_pages is not None:
+            raise click.UsageError("--kv-memory and --kv-pages exclude each other: give one")
+        host_cache = kwargs.pop("host_cache")
+        names = ("device", "tp", "num_threads", "context_len", "dtype", "is_deterministic")
+        kwargs["engine"] = EngineConfig(
+            kv_bytes=None if kv_memory is None else kv_memory * 1_000_000,
+            num_pages=num_pages,
+            host_cache_bytes=int(host_cache * (1 << 30)),
+            **{name: kwargs.pop(name) for name in names},
+        )
+        return command(*args, **kwargs)
+
+    wrapped: Callable[..., object] = with_engine
+    for option in reversed(_ENGINE):
+        wrapped = option(wrapped)
+    return cast("Command", wrapped)
 
 
 _display = click.option(

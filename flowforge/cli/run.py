@@ -22,12 +22,10 @@ if TYPE_CHECKING:
     from flowforge.cli.logs import LogOptions
     from flowforge.cli.session import SessionOptions
     from flowforge.cli.workflows import Launch
-    from flowforge.engine.config import Dtype
+    from flowforge.engine.config import EngineConfig
     from flowforge.journal.journal import Journal
     from flowforge.language.program import JsonValue
     from flowforge.runtime.run_journal import RunJournal
-
-_AT_LEAST_ONE = click.IntRange(min=1)
 
 
 @click.command
@@ -41,45 +39,7 @@ _AT_LEAST_ONE = click.IntRange(min=1)
     metavar="N",
     help="For everything random; without it one is drawn and told in the first event.",
 )
-@click.option(
-    "--threads",
-    "num_threads",
-    type=_AT_LEAST_ONE,
-    metavar="N",
-    help="CPU threads of the engine; without it the cores that it may use.",
-)
-@click.option(
-    "--context-len",
-    type=_AT_LEAST_ONE,
-    metavar="TOKENS",
-    help="Load the model for texts of this length; without it for what it knows as it is.",
-)
-@click.option(
-    "--kv-memory",
-    type=_AT_LEAST_ONE,
-    metavar="MB",
-    help="Memory for KV pages; without it a quarter of what is free, at most 2 GiB.",
-)
-@click.option(
-    "--kv-pages",
-    "num_pages",
-    type=_AT_LEAST_ONE,
-    metavar="N",
-    help="An exact number of KV pages, instead of --kv-memory.",
-)
-@click.option(
-    "--dtype",
-    type=click.Choice(["auto", "float32", "bfloat16", "int4"]),
-    default="auto",
-    help="What the model is computed in: as it was published, from the weights as they are stored "
-    "where that is quicker (auto, and int4 for models with 4-bit weights only), or by torch alone.",
-)
-@click.option(
-    "--deterministic",
-    "is_deterministic",
-    is_flag=True,
-    help="The same bits whatever runs beside, was cached or comes back: docs/engine.md.",
-)
+@options.engine
 @options.display
 @journal_option
 @options.detached
@@ -101,6 +61,7 @@ _AT_LEAST_ONE = click.IntRange(min=1)
 )
 @log_options
 @options.tool_format
+@options.hooks
 @options.traceback
 @click.option("--backend", default="engine", hidden=True)
 @guarded
@@ -112,12 +73,7 @@ def run(
     model: str | None,
     answers_file: Path | None,
     seed: int | None,
-    num_threads: int | None,
-    context_len: int | None,
-    kv_memory: int | None,
-    num_pages: int | None,
-    dtype: Dtype,
-    is_deterministic: bool,
+    engine: EngineConfig,
     display: options.Display,
     as_json: bool,
     is_quiet: bool,
@@ -131,6 +87,7 @@ def run(
     log: LogOptions | None,
     keeps_kv: bool,
     tool_format: str | None,
+    hook_files: tuple[Path, ...],
     traceback: bool,
     backend: str,
 ) -> ExitCode:
@@ -143,18 +100,7 @@ def run(
     from flowforge.cli.backends import require_tool_format
     from flowforge.cli.flow_files import is_flow
     from flowforge.cli.inputs import read_inputs
-    from flowforge.engine.config import EngineConfig
 
-    if kv_memory is not None and num_pages is not None:
-        raise click.UsageError("--kv-memory and --kv-pages exclude each other: give one")
-    engine = EngineConfig(
-        kv_bytes=None if kv_memory is None else kv_memory * 1_000_000,
-        num_pages=num_pages,
-        num_threads=num_threads,
-        context_len=context_len,
-        dtype=dtype,
-        is_deterministic=is_deterministic,
-    )
     if display == "tui" and (no_journal or detach):
         raise click.UsageError("--tui needs a journal and a terminal: no --no-journal, no --detach")
     if detach:
@@ -200,6 +146,7 @@ def run(
         tool_format=tool_format,
         log=log,
         keeps_kv=keeps_kv,
+        hooks=tuple(str(file.absolute()) for file in hook_files),
     )
     cache: dict[str, JsonValue] = {"uses_cache": not no_cache, "is_seeded": seed is not None}
     if no_journal:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
+from flowforge.backends.hooks import hooked, load_hooks
 from flowforge.backends.kept_prefixes import keep_prefixes
 from flowforge.backends.page_maps import watched
 from flowforge.cli.answers import asker_at
@@ -69,6 +70,7 @@ class SessionOptions:
     no file answers wait for `flowforge answer`. explains_cache: what the step cache had is told.
     is_traced: also where no OTEL_* variable says so. tool_format: how models write tool calls; None
     is as their chat templates do. keeps_kv: at a pause or a long question, KV is written to disk.
+    hooks: files of functions that see prompts and answers.
     """
 
     backend: str
@@ -83,6 +85,7 @@ class SessionOptions:
     tool_format: str | None = None
     log: LogOptions | None = None
     keeps_kv: bool = False
+    hooks: tuple[str, ...] = ()
 
     @property
     def as_json(self) -> bool:
@@ -158,6 +161,7 @@ class Session:
 
     async def _execute(self) -> ExitCode:
         options = self._options
+        hooks = load_hooks(options.hooks)
         with DownloadProgress(is_quiet=options.is_quiet or options.as_json) as download:
             async with open_backend(
                 options.backend,
@@ -177,7 +181,9 @@ class Session:
                 async with (
                     watched(backend) as seen,
                     self._controlled(journal),
-                    self._launch.begin(self._control.around(seen), asker, journal) as run,
+                    self._launch.begin(
+                        hooked(self._control.around(seen), hooks), asker, journal
+                    ) as run,
                     self._traced(run, journal),
                 ):
                     self._run = run

@@ -126,6 +126,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF421": "tools that a model cannot be offered together",
     "WF422": "a step that lets a model think that marks no thoughts",
     "WF424": "a model that calls tools in more turns than it may",
+    "WF426": "a prompt or an answer that a hook blocks",
     "WF430": "a grammar, or a text for it, that cannot be read, or is too large",
     "WF431": "a grammar that lark refuses, or that no text can match",
     "WF432": "a grammar with a construct that cannot be masked exactly",
@@ -175,6 +176,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF538": "a flowforge.toml that says something wrong",
     "WF540": "rows of inputs that cannot be read or do not fit the workflow",
     "WF541": "an output of rows that is damaged, of another batch or not to be written",
+    "WF550": "a folder of workflows that cannot be served",
     # Flows in Python.
     "WF601": "a chat is used while its forks are open or it is written to",
     "WF602": "a prompt and the values given for it do not fit each other",
@@ -205,6 +207,8 @@ ROOM_CODES: Mapping[str, str] = {
     "TL102": "a function that cannot be a tool",
     "TL103": "arguments that a tool does not take",
     "TL104": "a tool returned a value that is not JSON",
+    "TL150": "a file of hooks that cannot be loaded",
+    "TL151": "a hook that failed",
     "TL201": "a tool raised an exception",
     "TL202": "a tool took longer than its timeout",
     "TL301": "a server of tools that cannot be reached",
@@ -285,6 +289,10 @@ ROOM_CODES: Mapping[str, str] = {
     "EN801": "a trace is asked for, and OpenTelemetry is not installed",
     "EN802": "an exporter of traces that FlowForge does not have",
     "EN803": "a log that cannot be written",
+    # The server.
+    "EN911": "keys of a server that cannot be used",
+    "EN912": "requests that cannot be recorded",
+    "EN913": "an address that a server cannot listen on",
     "EN321": "a tool format that is not known",
     # Faults of FlowForge; please report them.
     "IN001": "an exception that nobody expected",
@@ -310,4 +318,5 @@ ROOM_CODES: Mapping[str, str] = {
     "IN540": "a workload of the bench waits for a call that never comes",
     "IN541": "a run of the bench held more rows than its pages have",
     "IN601": "a turn was read before it was written",
+    "IN901": "an exception that nobody expected while a request was answered",
 }

@@ -71,6 +71,7 @@ _FAMILIES = (
     ("EN4", "Models of other servers"),
     ("EN7", "Journals"),
     ("EN8", "Traces"),
+    ("EN9", "The server"),
     ("IN", "Faults of FlowForge"),
 )
 

@@ -1,0 +1,266 @@
+"""What clients send, as the OpenAI API has it; fields that are not here are passed over.
+
+Beside them are extensions that vLLM made common: top_k, min_p, repetition_penalty, min_tokens,
+ignore_eos, cache_salt, structured_outputs and the older guided_…, continue_final_message.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_MOST_LOGPROBS = 20
+
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class FunctionSpec(_Body):
+    """A function that the model may call."""
+
+    name: str = Field(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_.-]+$")
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolSpec(_Body):
+    """A tool that the model may call."""
+
+    type: Literal["function"]
+    function: FunctionSpec
+
+
+class FunctionName(_Body):
+    """A function by its name."""
+
+    name: str
+
+
+class NamedChoice(_Body):
+    """The tool that the model must call."""
+
+    type: Literal["function"]
+    function: FunctionName
+
+
+class CalledFunction(_Body):
+    """What an earlier answer called. arguments: JSON text."""
+
+    name: str
+    arguments: str
+
+
+class Call(_Body):
+    """A call of an earlier answer."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class Part(_Body):
+    """A part of a message. Only text and refusals can be read here."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class ChatMessage(_Body):
+    """One message. tool_call_id: which call a tool's message answers."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[Part] | None = None
+    name: str | None = None
+    refusal: str | None = None
+    tool_calls: list[Call] | None = None
+    tool_call_id: str | None = None
+
+
+class SchemaSpec(_Body):
+    """A JSON Schema by name. strict: nothing of it may be left to chance."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, populate_by_name=True)
+
+    name: str = Field(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")
+    description: str | None = None
+    json_schema: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(_Body):
+    """The form of an answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: SchemaSpec | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> ResponseFormat:
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("json_schema is missing")
+        return self
+
+
+class StructuredOutputs(_Body):
+    """vLLM's way to say a form; one of them."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, populate_by_name=True)
+
+    json_: dict[str, Any] | str | bool | None = Field(default=None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = Field(default=None, min_length=1)
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
+class StreamOptions(_Body):
+    """include_usage: the last chunk before the end tells what all cost."""
+
+    include_usage: bool | None = None
+
+
+class SamplingFields(_Body):
+    """What chats and completions share."""
+
+    model: str = Field(min_length=1)
+    n: int | None = Field(default=None, ge=1, le=128)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1, le=2**31 - 1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=100)
+    logit_bias: dict[str, float] | None = None
+    seed: int | None = Field(default=None, ge=-(2**63), le=2**64 - 1)
+    stop: str | list[str] | None = None
+    min_tokens: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    ignore_eos: bool | None = None
+    cache_salt: str | None = None
+    user: str | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: dict[str, Any] | str | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = Field(default=None, min_length=1)
+    guided_grammar: str | None = None
+
+    @model_validator(mode="after")
+    def _has_stops(self) -> SamplingFields:
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        if any(not stop for stop in stops):
+            raise ValueError("stop: a stop sequence is empty, expected at least one character")
+        if len(stops) > 64:
+            raise ValueError(f"stop: {len(stops)} sequences, expected at most 64")
+        return self
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The strings that end the text."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+
+class ChatRequest(SamplingFields):
+    """POST /v1/chat/completions."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=_MOST_LOGPROBS)
+    response_format: ResponseFormat | None = None
+    tools: list[ToolSpec] | None = Field(default=None, max_length=128)
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    parallel_tool_calls: bool | None = None
+    continue_final_message: bool | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ChatRequest:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs needs 'logprobs': true")
+        if self.max_tokens == 0:
+            raise ValueError("max_tokens must be at least 1")
+        choice = self.tool_choice
+        if choice not in (None, "none", "auto") and not self.tools:
+            raise ValueError("tool_choice needs 'tools'")
+        names = [tool.function.name for tool in self.tools or ()]
+        if isinstance(choice, NamedChoice) and choice.function.name not in names:
+            raise ValueError(
+                f"tool_choice names {choice.function.name!r}, which is none of the tools"
+            )
+        return self
+
+
+class CompletionRequest(SamplingFields):
+    """POST /v1/completions."""
+
+    prompt: str | list[str] | list[int] | list[list[int]]
+    max_tokens: int | None = Field(default=16, ge=0, le=2**31 - 1)
+    best_of: int | None = Field(default=None, ge=1, le=128)
+    echo: bool | None = None
+    logprobs: int | None = Field(default=None, ge=0, le=_MOST_LOGPROBS)
+    suffix: str | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> CompletionRequest:
+        if self.suffix:
+            raise ValueError("suffix is not supported: the model has no way to fill in")
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise ValueError("best_of must be n: every text that is written is given back")
+        if self.max_tokens == 0 and not self.echo:
+            raise ValueError("max_tokens must be at least 1, or 0 with 'echo': true")
+        if not self.prompt or [] in self.prompts:
+            raise ValueError("prompt is empty")
+        return self
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """One or several, each a text or token ids."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        ids = [one for one in self.prompt if isinstance(one, int)]
+        return [ids] if ids else [one for one in self.prompt if not isinstance(one, int)]
+
+
+class TokenizeRequest(_Body):
+    """POST /tokenize. One of prompt and messages."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = Field(default=None, min_length=1)
+    tools: list[ToolSpec] | None = None
+    add_special_tokens: bool = True
+    return_token_strs: bool = False
+
+    @model_validator(mode="after")
+    def _has_one(self) -> TokenizeRequest:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("give one of 'prompt' and 'messages'")
+        return self
+
+
+class DetokenizeRequest(_Body):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+class RunRequest(_Body):
+    """POST /v1/workflows/NAME/runs."""
+
+    inputs: dict[str, Any] = {}
+    seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
+
+
+class AnswerRequest(_Body):
+    """POST /v1/runs/ID/answers: what a person says to the question of a step."""
+
+    path: str = Field(min_length=1)
+    text: str
