@@ -89,6 +89,7 @@ class EngineCore:
         self._masks = MaskFiller(model.vocab_size)
         self._meter = Meter()
         self._fault: FlowForgeError | None = None
+        self._watcher: Callable[[StepPlan], None] | None = None
         self._prefix_rows = prefix_rows
         self._memory = memory or MemoryStatistics()
         self._compute = compute or ComputeStatistics()
@@ -108,6 +109,10 @@ class EngineCore:
     def capacity(self) -> int:
         """Tokens that one sequence can have: the context or the whole pool, whichever is less."""
         return self._capacity.num_tokens
+
+    def watch_plans(self, watcher: Callable[[StepPlan], None]) -> None:
+        """Show every plan to `watcher` before it is carried out; it must change nothing."""
+        self._watcher = watcher
 
     def open(self, sequence_id: SequenceId, namespace: Namespace) -> None:
         """A new, empty sequence; `close` it."""
@@ -179,14 +184,18 @@ class EngineCore:
             raise
         generation.scoring = Scoring(start, num_top, scored)
 
-    def expect_use(self, sequence_id: SequenceId, num_steps: float) -> None:
+    def expect_use(
+        self, sequence_id: SequenceId, num_steps: float, ready_at_s: float = 0.0
+    ) -> None:
         """Say in how many steps of its holder's program a sequence is needed again.
 
-        Under pressure pages are evicted in the order of priority and of these steps, the farthest
-        first; unknown (infinity) is farther than all, and pages of ended sequences go before them.
-        It changes what is computed again, never a result.
+        ready_at_s: when that is expected to be, for what waits for a tool or a person; by a clock
+        that all who say it share. Under pressure pages are evicted in the order of priority and of
+        these steps, the farthest first, and of equal steps the latest first; unknown (infinity) is
+        farther than all, and pages of ended sequences go before them. It changes what is computed
+        again, never a result.
         """
-        self._scheduler.expect_use(self._sequence(sequence_id), num_steps)
+        self._scheduler.expect_use(self._sequence(sequence_id), num_steps, ready_at_s)
 
     def expect_last_use(self, sequence_id: SequenceId) -> None:
         """Say that a sequence's tokens are not needed again after its end.
@@ -255,6 +264,8 @@ class EngineCore:
         plan = self._scheduler.plan_step()
         if plan.is_empty:
             return
+        if self._watcher is not None:
+            self._watcher(plan)
         last = (chunk.sequence for chunk in plan.chunks if chunk.is_last)
         self._masks.start(sequence.generation for sequence in (*last, *plan.ready))
         forward_at_s = self._clock()
@@ -425,7 +436,10 @@ class EngineCore:
     def _finish(self, sequence: Sequence, update: GenerationFinished | GenerationFailed) -> None:
         generation = sequence.generation
         assert generation is not None and update.usage is not None, "only a generation can end"
-        outcome = update.reason if isinstance(update, GenerationFinished) else "failed"
+        outcome: Outcome = "failed"
+        if isinstance(update, GenerationFinished):
+            outcome = update.reason
+            self._scheduler.learn_from(generation)
         self._forget(sequence, update.usage, outcome)
         self._scheduler.stop(sequence)
         generation.sink.put(update)

@@ -21,7 +21,8 @@ class SchedulingPolicy:
     priority the longest cached prefix goes first, or who came first. spares_duplicates: a prompt
     waits while another computes what both begin with. shares_logits: equal prompts sample from the
     logits of one. eviction: what is needed last, as its holders say, goes first, or what was used
-    longest ago, whatever they say.
+    longest ago, whatever they say. spares_output: who is admitted leaves room for what it and the
+    running ones will still write, so that they need not be preempted.
     """
 
     reuse: Reuse = "tokens"
@@ -29,6 +30,7 @@ class SchedulingPolicy:
     spares_duplicates: bool = True
     shares_logits: bool = True
     eviction: Eviction = "next_use"
+    spares_output: bool = True
 
     def __post_init__(self) -> None:
         for name, choices in (("reuse", Reuse), ("admission", Admission), ("eviction", Eviction)):

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from flowforge.engine.kv.cache import Reserved, RowCopy
 from flowforge.engine.kv.sharing import SharedRun, Sharing
 from flowforge.engine.kv.tokens import common_prefix_len
+from flowforge.engine.output_forecast import OutputForecast
 from flowforge.engine.policy import SchedulingPolicy
 from flowforge.engine.sequence import Sequence, SequenceState
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
 
     from flowforge.engine.kv.cache import KvCache
+    from flowforge.engine.sequence import Generation
 
 
 # Up to this many pending tokens count as decoding: a sampled token and what a constraint forced.
@@ -147,6 +149,7 @@ class Scheduler:
         self._num_preemptions = 0
         self._num_deferrals = 0
         self._sharing = Sharing()
+        self._forecast = OutputForecast()
 
     @property
     def has_work(self) -> bool:
@@ -191,8 +194,12 @@ class Scheduler:
         else:
             return
         sequence.state = SequenceState.IDLE
-        self._set_due(sequence, is_due=False)
+        self._set_due(sequence, None)
         self._idle[sequence] = None
+
+    def learn_from(self, generation: Generation) -> None:
+        """A generation came to its end by itself: it says how far others will go."""
+        self._forecast.ended(generation)
 
     def close(self, sequence: Sequence) -> None:
         """End a sequence in any state and give its pages back. Idempotent."""
@@ -221,11 +228,12 @@ class Scheduler:
                     self._kv.release(sequence.path)
                     sequence.path = None
 
-    def expect_use(self, sequence: Sequence, num_steps: float) -> None:
-        """Its holder's program needs a sequence again in so many steps."""
+    def expect_use(self, sequence: Sequence, num_steps: float, ready_at_s: float) -> None:
+        """Its holder's program needs a sequence again in so many steps, and about then."""
         if self._policy.eviction == "lru":
             return
         sequence.expectation.num_steps = num_steps
+        sequence.expectation.ready_at_s = ready_at_s
         self._kv.restate(sequence.expectation)
 
     def expect_last_use(self, sequence: Sequence) -> None:
@@ -357,7 +365,7 @@ class Scheduler:
             self._kv.withdraw(sequence.expectation)
         if self._kv.num_missing(path, len(sequence.tokens)) > self._kv.num_free:
             self._hold_only(sequence)
-        if not self._kv.can_hold(path, sequence.tokens, limit):
+        if not self._kv.can_hold(path, sequence.tokens, limit, self._num_spared(sequence)):
             self._drop_path(sequence)
             return False
         copy = self._kv.advance(path, sequence.tokens, limit)
@@ -377,6 +385,19 @@ class Scheduler:
             sequence.last_logits = None
             draft.add(sequence)
         return True
+
+    def _num_spared(self, sequence: Sequence) -> int:
+        """Pages for what the running ones and this one will still write; none for it alone."""
+        if not self._running or not self._policy.spares_output:
+            return 0
+        own_len = len(sequence.tokens)
+        own = self._kv.num_pages_of(own_len + self._forecast.num_left(sequence.generation))
+        num_spared = own - self._kv.num_pages_of(own_len)
+        for other in self._running:
+            assert other.path is not None, "a running sequence has a path"
+            most = len(other.tokens) + self._forecast.num_left(other.generation)
+            num_spared += self._kv.num_missing(other.path, most)
+        return num_spared
 
     def _waits_for_a_prefix(self, sequence: Sequence, known_len: int) -> bool:
         """Whether a running sequence is about to compute tokens that this one needs as well.
@@ -412,13 +433,13 @@ class Scheduler:
 
     def _enqueue(self, sequence: Sequence) -> None:
         sequence.state = SequenceState.WAITING
-        self._set_due(sequence, is_due=True)
+        self._set_due(sequence, sequence.started_step)
         self._waiting.append(sequence)
         self._waiting.sort(key=lambda one: one.rank)
 
-    def _set_due(self, sequence: Sequence, *, is_due: bool) -> None:
+    def _set_due(self, sequence: Sequence, since: int | None) -> None:
         expectation = sequence.expectation
-        expectation.is_due = is_due
+        expectation.due_since = since
         if sequence.generation is not None:
             expectation.priority = sequence.generation.request.priority
         self._kv.restate(expectation)

@@ -161,22 +161,27 @@ class KvCache:
             return None
         return self._copy_rows(path, donor, rows)
 
-    def can_hold(self, path: KvPath, tokens: list[int], limit: int) -> bool:
+    def can_hold(self, path: KvPath, tokens: list[int], limit: int, num_spared: int = 0) -> bool:
         """Whether `advance` to `limit` and then `reserve` for all tokens would succeed.
 
-        Changes nothing.
+        And would leave `num_spared` pages that can be had. Changes nothing.
         """
         if path.tail is not None or limit <= path.num_tokens:
-            return self.num_missing(path, len(tokens)) <= self.num_available
+            return self.num_missing(path, len(tokens)) + num_spared <= self.num_available
         start = path.num_tokens
         nodes = self._tree.match_under(path.tip, tokens[start:limit], limit - start).nodes
-        num_missing = -(-len(tokens) // self.page_size) - len(path.nodes) - len(nodes)
+        num_missing = self.num_pages_of(len(tokens)) - len(path.nodes) - len(nodes)
         num_cached = sum(node.num_paths == 0 for node in nodes)
-        return num_missing <= self.num_available + len(path.private) - num_cached
+        num_free = self.num_available + len(path.private) - num_cached
+        return num_missing + num_spared <= num_free
 
     def num_missing(self, path: KvPath, num_tokens: int) -> int:
         """Pages that a path lacks to have a row for every token up to `num_tokens`."""
-        return max(0, -(-num_tokens // self.page_size) - path.num_pages)
+        return max(0, self.num_pages_of(num_tokens) - path.num_pages)
+
+    def num_pages_of(self, num_tokens: int) -> int:
+        """Pages that have a row for each of so many tokens."""
+        return -(-num_tokens // self.page_size)
 
     def reserve(self, path: KvPath, num_tokens: int) -> Reserved | ShortBy:
         """Have a private row for every token up to `num_tokens` in all; evicts what is cached."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Key = tuple[float, float, int]
+Key = tuple[float, float, float, int]
 ItemT = TypeVar("ItemT")
 
 # Stale entries are dropped all together once there are so many for each that counts.

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from flowforge.engine.kv.nodes import Node
     from flowforge.engine.kv.prefix_tree import Namespace
 
-# (priority, minus the steps until it is needed): the greater, the longer a page is kept.
-Worth: TypeAlias = tuple[float, float]
-UNCLAIMED: Worth = (-inf, -inf)
+# (priority, minus the steps until it is needed, minus when): the greater, the longer it is kept.
+Worth: TypeAlias = tuple[float, float, float]
+UNCLAIMED: Worth = (-inf, -inf, -inf)
 
 
 @dataclass(eq=False, slots=True)
@@ -21,7 +21,9 @@ class Expectation:
 
     tokens: the sequence's own list. priority: higher ones keep their pages longer. num_steps: in so
     many steps of its holder's program the sequence is needed again; infinity when nobody said.
-    is_due: it has work and waits only to be admitted: needed in 0 steps, whatever was said.
+    ready_at_s: of equal steps, when it is expected to be needed, by a clock that all holders share.
+    due_since: it has work since this step of the engine and waits only to be admitted: needed
+    before all that is not due, whatever was said; who has waited longest is admitted first.
     is_last: its holder needs these tokens for the last time; pages that served nobody else are
     freed when it ends. node: the deepest page of the tree that holds full pages of the tokens only,
     or the root; None while nothing is claimed. The tree keeps it so.
@@ -31,11 +33,14 @@ class Expectation:
     tokens: list[int]
     priority: int = 0
     num_steps: float = inf
-    is_due: bool = False
+    ready_at_s: float = 0.0
+    due_since: int | None = None
     is_last: bool = False
     node: Node | None = None
 
     @property
     def worth(self) -> Worth:
         """What it adds to a page: a page is worth as much as the claim that is worth most."""
-        return self.priority, 0 if self.is_due else -self.num_steps
+        if self.due_since is not None:
+            return self.priority, 1, -self.due_since
+        return self.priority, -self.num_steps, -self.ready_at_s

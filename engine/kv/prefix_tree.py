@@ -6,7 +6,8 @@ Edges of one page need no splits: the operation where other engines lose pages d
 a node hang tails: pages filled in part, written by one live path or kept from an ended one. A
 tail's rows can be copied into a new page, so a match is exact to the token and not to the page.
 
-Eviction takes leaves in the order of (priority, steps to the next use, last use). What is known of
+Eviction takes leaves in the order of (priority, steps to the next use, expected time of it, last
+use). What is known of
 the next use are the expectations of live sequences. Each sits at one node only, the deepest of its
 tokens: what is above is no leaf before that one is gone, and then it moves up; when a deeper page
 of its tokens comes into the tree, it moves down.
@@ -226,7 +227,8 @@ class PrefixTree:
         """Drop cached pages, leaves before their parents, those of the least worth first.
 
         The order: pages that no live sequence expects to use, by last use; then by the priority of
-        who does, lowest first, by its steps to the next use, farthest first, and by last use.
+        who does, lowest first, by its steps to the next use, farthest first, by when that is
+        expected, latest first, and by last use.
         Returns `count` pages, or all there are if fewer; the caller frees them. `keep` stays.
         """
         pages: list[PageId] = []

@@ -10,7 +10,14 @@ from flowforge.engine.policy import SchedulingPolicy
 if TYPE_CHECKING:
     from flowforge.engine.config import SharedAttention
 
-_NOTHING = SchedulingPolicy("none", "arrival", False, False, "lru")
+_NOTHING = SchedulingPolicy(
+    reuse="none",
+    admission="arrival",
+    spares_duplicates=False,
+    shares_logits=False,
+    eviction="lru",
+    spares_output=False,
+)
 _FLOW = SchedulingPolicy()
 
 
@@ -19,7 +26,7 @@ class Baseline:
     """max_running: sequences in one step, None for as many as the run allows.
 
     shared_attention: as in `EngineConfig`. tells_next_use: whether the engine is told what coming
-    calls begin with, and when they come.
+    calls begin with, and when they come. has_window: whether programs are begun as pages allow.
     """
 
     name: str
@@ -27,10 +34,14 @@ class Baseline:
     max_running: int | None = None
     shared_attention: SharedAttention = "off"
     tells_next_use: bool = False
+    has_window: bool = False
+
+
+_ALL = Baseline("flow", _FLOW, None, "auto", tells_next_use=True, has_window=True)
 
 
 def _without(part: str, policy: SchedulingPolicy) -> Baseline:
-    return Baseline(f"flow-{part}", policy, None, "auto", tells_next_use=True)
+    return replace(_ALL, name=f"flow-{part}", policy=policy)
 
 
 BASELINES: dict[str, Baseline] = {
@@ -38,14 +49,16 @@ BASELINES: dict[str, Baseline] = {
     for one in (
         Baseline("serial", _NOTHING, max_running=1),
         Baseline("batch", _NOTHING),
-        Baseline("block16", SchedulingPolicy("pages", "arrival", True, False, "lru")),
-        Baseline("radix", SchedulingPolicy("tokens", "prefix", False, False, "lru")),
-        Baseline("flow", _FLOW, None, "auto", tells_next_use=True),
+        Baseline("block16", replace(_NOTHING, reuse="pages", spares_duplicates=True)),
+        Baseline("radix", replace(_NOTHING, reuse="tokens", admission="prefix")),
+        _ALL,
         _without("duplicates", replace(_FLOW, spares_duplicates=False)),
         _without("logits", replace(_FLOW, shares_logits=False)),
         _without("order", replace(_FLOW, admission="arrival")),
         _without("next_use", replace(_FLOW, eviction="lru")),
-        Baseline("flow-shared_reads", _FLOW, None, "off", tells_next_use=True),
+        _without("spared_output", replace(_FLOW, spares_output=False)),
+        replace(_ALL, name="flow-window", has_window=False),
+        replace(_ALL, name="flow-shared_reads", shared_attention="off"),
     )
 }
 """By name. serial: one call at a time, nothing is used again. batch: continuous batching, nothing

@@ -7,12 +7,15 @@ when all programs wait for tools the clock goes on to the first that is back. So
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING
 
-from flowforge.bench.program_calls import Segment, Texts, count_tokens
+from flowforge.bench.program_calls import Segment, Texts, count_tokens, with_unlike_tokens
+from flowforge.bench.program_window import ProgramWindow, program_needs
+from flowforge.bench.step_log import StepLog
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import (
@@ -25,6 +28,7 @@ from flowforge.errors import InternalError
 
 if TYPE_CHECKING:
     from flowforge.bench.program_calls import Call, Ids, TokenCounts, Workload
+    from flowforge.bench.program_window import ProgramNeed
     from flowforge.engine.core import EngineCore
     from flowforge.engine.sequence import Update
     from flowforge.engine.statistics import EngineStatistics
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 _NAMESPACE = Namespace()
 # Ids below are left to control tokens.
 _FIRST_ID = 16
+# Random weights find all tokens about equally likely; to order a whole vocabulary takes long.
+_MOST_CANDIDATES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +63,21 @@ class ProgramRun:
     """What a run came to.
 
     makespan_s: by the run's clock, waits for tools included. least_pages: that hold the rows which
-    the greatest step read. order: indices of calls, as they were admitted. steps: every step.
+    the greatest step read. num_refilled: output tokens that were computed again. log: who ran in
+    each step. steps: every step.
     """
 
     texts: Texts
     counts: TokenCounts
     statistics: EngineStatistics
     times: tuple[CallTimes, ...]
-    order: tuple[int, ...]
+    log: StepLog
     steps: tuple[StepFigures, ...]
     makespan_s: float
     cpu_s: float
     wall_s: float
     least_pages: int
+    num_refilled: int
 
 
 def random_texts(vocab_size: int, seed: int = 0) -> Texts:
@@ -86,16 +94,23 @@ def random_texts(vocab_size: int, seed: int = 0) -> Texts:
     return Texts(draw)
 
 
-def run_programs(
-    workload: Workload, core: EngineCore, *, tells_next_use: bool, step_s: float | None = None
-) -> ProgramRun:
-    """Run a workload to its end on a fresh core.
+@dataclass(frozen=True, slots=True)
+class RunRules:
+    """How a workload is run.
 
     tells_next_use: hold what is known of the prompts of coming calls and say in how many steps they
-    come. step_s: seconds that a step takes by the run's clock; None for as long as it took.
-    Raises what the engine fails with.
+    come. has_window: begin a program when its pages fit beside those of the open ones. step_s:
+    seconds that a step takes by the run's clock; None for as long as it took.
     """
-    return _Runner(workload, core, tells_next_use=tells_next_use, step_s=step_s).run()
+
+    tells_next_use: bool = False
+    has_window: bool = False
+    step_s: float | None = None
+
+
+def run_programs(workload: Workload, core: EngineCore, rules: RunRules) -> ProgramRun:
+    """Run a workload to its end on a fresh core. Raises what the engine fails with."""
+    return _Runner(workload, core, rules).run()
 
 
 @dataclass(slots=True)
@@ -113,14 +128,11 @@ class _Sink:
 
 
 class _Runner:
-    def __init__(
-        self, workload: Workload, core: EngineCore, *, tells_next_use: bool, step_s: float | None
-    ) -> None:
+    def __init__(self, workload: Workload, core: EngineCore, rules: RunRules) -> None:
         self._calls = workload.calls
         self._workload = workload
         self._core = core
-        self._tells_next_use = tells_next_use
-        self._step_s = step_s
+        self._rules = rules
         self._texts = random_texts(core.model.vocab_size)
         self._now_s = 0.0
         self._due: list[tuple[float, int]] = []
@@ -134,17 +146,23 @@ class _Runner:
         self._start_s: dict[int, float] = {}
         self._first_s: dict[int, float] = {}
         self._times: dict[int, CallTimes] = {}
-        self._order: list[int] = []
+        self._log = StepLog(core.page_size)
         self._steps: list[StepFigures] = []
+        self._waited_s: list[float] = []
         self._most_rows = 0
+        self._closed = _roots_by_program(workload)
+        self._num_left = Counter(call.program for call in workload.calls)
+        needs: dict[int, ProgramNeed] = {}
+        if rules.has_window:
+            needs = program_needs(workload, with_unlike_tokens(workload), core.page_size)
+        self._window = ProgramWindow(needs, core.statistics().kv.pages_total)
 
     def run(self) -> ProgramRun:
         started_at, cpu_at = time.monotonic(), time.process_time()
-        for call in self._calls:
-            if not call.needs:
-                heappush(self._due, (call.arrival_s, call.idx))
-        if self._tells_next_use:
+        self._core.watch_plans(self._log.note)
+        if self._rules.tells_next_use:
             self._hold_coming([call.idx for call in self._calls])
+        self._open_programs()
         while len(self._times) < len(self._calls):
             while self._due and self._due[0][0] <= self._now_s:
                 self._start(self._calls[heappop(self._due)[1]])
@@ -161,13 +179,28 @@ class _Runner:
             count_tokens(self._workload, self._texts),
             self._core.statistics(),
             times,
-            tuple(self._order),
+            self._log,
             tuple(self._steps),
             makespan_s=self._now_s,
             cpu_s=time.process_time() - cpu_at,
             wall_s=time.monotonic() - started_at,
             least_pages=-(-self._most_rows // self._core.page_size),
+            num_refilled=self._num_refilled(),
         )
+
+    def _num_refilled(self) -> int:
+        """What was computed and is neither of a prompt nor new."""
+        num_computed = sum(step.num_rows for step in self._steps)
+        num_written = sum(max(0, call.num_output - 1) for call in self._calls)
+        return num_computed - num_written - self._core.statistics().prefilled_tokens
+
+    def _open_programs(self) -> None:
+        """Begin programs, in order, as long as they may; their first calls are due then."""
+        while self._closed and self._window.may_open(next(iter(self._closed))):
+            program = next(iter(self._closed))
+            self._window.open(program)
+            for call in self._closed.pop(program):
+                heappush(self._due, (max(self._now_s, call.arrival_s), call.idx))
 
     def _hold_coming(self, indices: list[int]) -> None:
         """Say what is known of coming calls: what their prompts begin with, and when they come."""
@@ -177,7 +210,18 @@ class _Runner:
             num_before[call.idx] = max((1 + num_before[needed] for needed in awaited), default=0)
         for idx in indices:
             self._hold(idx)
-            self._core.expect_use(SequenceId(idx + 1), num_before[idx])
+            call = self._calls[idx]
+            ready_at_s = call.arrival_s
+            if call.needs and num_before[idx] == 0:
+                last = self._calls[call.needs[-1]]
+                ready_at_s = self._now_s + self._expected_wait_s(last)
+            self._core.expect_use(SequenceId(idx + 1), num_before[idx], ready_at_s)
+
+    def _expected_wait_s(self, call: Call) -> float:
+        """How long its tool may take: as long as the others have taken in the mean."""
+        if not call.wait_s or not self._waited_s:
+            return 0.0
+        return sum(self._waited_s) / len(self._waited_s)
 
     def _hold(self, idx: int) -> None:
         """Have a sequence that stands for what is known of a call's prompt."""
@@ -196,27 +240,26 @@ class _Runner:
         self._start_s[call.idx] = self._now_s
         self._sinks[call.idx] = sink = _Sink()
         sequence_id = SequenceId(call.idx + 1)
-        self._order.append(call.idx)
         if call.num_output == 0:
             self._core.prefill(sequence_id, sink)
             return
         params = SamplingParams(
-            temperature=1.0, seed=call.idx, max_tokens=call.num_output, ignore_eos=True
+            temperature=1.0,
+            top_k=_MOST_CANDIDATES,
+            seed=call.idx,
+            max_tokens=call.num_output,
+            ignore_eos=True,
         )
         self._core.generate(sequence_id, GenerationRequest(params), sink)
 
     def _step(self) -> None:
-        before, started_at = self._core.statistics(), time.monotonic()
+        started_at = time.monotonic()
         self._core.step()
-        seconds = time.monotonic() - started_at if self._step_s is None else self._step_s
+        step_s = self._rules.step_s
+        seconds = time.monotonic() - started_at if step_s is None else step_s
         self._now_s += seconds
-        after = self._core.statistics()
-        self._most_rows = max(
-            self._most_rows, after.reads.distinct_rows - before.reads.distinct_rows
-        )
-        computed = after.prefilled_tokens + after.generated_tokens
-        num_rows = computed - before.prefilled_tokens - before.generated_tokens
-        self._steps.append(StepFigures(num_rows, seconds))
+        self._most_rows = max(self._most_rows, self._log.num_distinct)
+        self._steps.append(StepFigures(self._log.num_rows, seconds))
         ended = [idx for idx, sink in self._sinks.items() if self._look(idx, sink)]
         for idx in ended:
             del self._sinks[idx]
@@ -237,15 +280,20 @@ class _Runner:
         self._times[idx] = CallTimes(
             self._start_s[idx], self._first_s[idx], self._now_s, call.num_output
         )
-        if self._tells_next_use:
+        if self._rules.tells_next_use:
             # What comes next is known before this one lets go of it.
             self._hold_coming(self._coming_after(idx))
             self._core.expect_last_use(SequenceId(idx + 1))
         self._core.close(SequenceId(idx + 1))
+        self._num_left[call.program] -= 1
+        if self._num_left[call.program] == 0:
+            self._window.close(call.program)
+            self._open_programs()
         for dependent in self._dependents[idx]:
             self._num_awaited[dependent] -= 1
             if self._num_awaited[dependent] == 0:
                 heappush(self._due, (self._now_s + call.wait_s, dependent))
+                self._waited_s.append(call.wait_s)
 
     def _coming_after(self, idx: int) -> list[int]:
         """Calls that have not started and that this one, directly or not, comes before."""
@@ -257,3 +305,11 @@ class _Runner:
                 found[dependent] = None
                 queue += self._dependents[dependent]
         return sorted(found)
+
+
+def _roots_by_program(workload: Workload) -> dict[int, list[Call]]:
+    """The calls that need none, of each program in order."""
+    roots: dict[int, list[Call]] = {}
+    for call in workload.calls:
+        roots.setdefault(call.program, []).extend([] if call.needs else [call])
+    return roots

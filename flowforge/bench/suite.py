@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.bench.figures import Counts, Times, counts_of, times_of
 from flowforge.bench.program_calls import count_tokens, with_unlike_tokens
-from flowforge.bench.program_run import run_programs
+from flowforge.bench.program_run import RunRules, run_programs
 from flowforge.bench.quiet import Quietness, QuietnessMeter
 from flowforge.bench.random_model import SHAPES, write_random_model
 from flowforge.engine.config import EngineConfig
@@ -136,8 +136,11 @@ def _run_once(
     return run_programs(
         workload,
         load_core(model.directory, vocab_size=model.vocab_size, config=config),
-        tells_next_use=baseline.tells_next_use,
-        step_s=None if options.repeats else COUNTED_STEP_S,
+        RunRules(
+            tells_next_use=baseline.tells_next_use,
+            has_window=baseline.has_window,
+            step_s=None if options.repeats else COUNTED_STEP_S,
+        ),
     )
 
 

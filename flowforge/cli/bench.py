@@ -26,7 +26,7 @@ WORKLOAD_NAMES = (
 )
 BASELINE_NAMES = (
     *("serial", "batch", "block16", "radix", "flow", "flow-duplicates", "flow-logits"),
-    *("flow-order", "flow-next_use", "flow-shared_reads"),
+    *("flow-order", "flow-next_use", "flow-spared_output", "flow-window", "flow-shared_reads"),
 )
 SHAPE_NAMES = ("tiny", "smollm2-135m")
 """What --help lists without loading the engine."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from flowforge.engine.kv.prefix_tree import Namespace
+from flowforge.engine.policy import SchedulingPolicy
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import (
     GenerationFinished,
@@ -61,7 +62,11 @@ class EngineCoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.core, self.runner, self.kv = history_core(
-            num_pages=NUM_PAGES, page_size=PAGE_SIZE, max_step_tokens=7, max_running=4
+            num_pages=NUM_PAGES,
+            page_size=PAGE_SIZE,
+            max_step_tokens=7,
+            max_running=4,
+            policy=SchedulingPolicy(spares_output=False),
         )
         self.ids = count(1)
         self.live: list[Request] = []

@@ -79,9 +79,17 @@ class EvictionMachine(RuleBasedStateMachine):
         self.placed.append(expectation)
         return expectation
 
-    @rule(expectation=expectations, num_steps=STEPS, is_due=st.booleans())
-    def restate(self, expectation: Expectation, num_steps: float, is_due: bool) -> None:
-        expectation.num_steps, expectation.is_due = num_steps, is_due
+    @rule(
+        expectation=expectations,
+        num_steps=STEPS,
+        ready_at_s=st.sampled_from((0.0, 1.5, 3.0)),
+        due_since=st.none() | st.integers(0, 3),
+    )
+    def restate(
+        self, expectation: Expectation, num_steps: float, ready_at_s: float, due_since: int | None
+    ) -> None:
+        expectation.num_steps, expectation.ready_at_s = num_steps, ready_at_s
+        expectation.due_since = due_since
         self.tree.restate(expectation)
 
     @rule(expectation=consumes(expectations))
@@ -135,13 +143,15 @@ class EvictionMachine(RuleBasedStateMachine):
     def _all(self) -> list[Donor]:
         return [*self.tree.nodes(), *self.tree.tails()]
 
-    def _key(self, item: Donor) -> tuple[float, float, int]:
+    def _key(self, item: Donor) -> tuple[float, ...]:
         """Its place in the order, from all expectations there are."""
         claims = [
-            (one.priority, 0.0 if one.is_due else -one.num_steps) for one in self._claims(item)
+            (one.priority, -one.num_steps, -one.ready_at_s)
+            if one.due_since is None
+            else (one.priority, 1.0, -one.due_since)
+            for one in self._claims(item)
         ]
-        priority, steps = max(claims, default=(-inf, -inf))
-        return priority, steps, item.last_use
+        return *max(claims, default=(-inf, -inf, -inf)), item.last_use
 
     def _claims(self, item: Donor) -> list[Expectation]:
         return [one for one in self.placed if item in self._along(one)]

@@ -16,6 +16,7 @@ from math import inf
 from history_model import Updates, history_core, right_output
 
 from flowforge.engine.kv.prefix_tree import Namespace
+from flowforge.engine.policy import SchedulingPolicy
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import (
     GenerationFinished,
@@ -60,7 +61,11 @@ class Driver:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.core, self.runner, self.kv = history_core(
-            num_pages=NUM_PAGES, page_size=PAGE_SIZE, max_step_tokens=9, max_running=5
+            num_pages=NUM_PAGES,
+            page_size=PAGE_SIZE,
+            max_step_tokens=9,
+            max_running=5,
+            policy=SchedulingPolicy(spares_output=seed % 2 == 0),
         )
         self.live: list[Known] = []
         self.saved: dict[str, Known] = {}
@@ -146,7 +151,8 @@ class Driver:
         if self.random.random() < 0.2:
             self.core.expect_last_use(known.id)
         else:
-            self.core.expect_use(known.id, self.random.choice((0, 1, 2, 9, inf)))
+            num_steps = self.random.choice((0, 1, 2, 9, inf))
+            self.core.expect_use(known.id, num_steps, self.random.choice((0.0, 1.0)))
 
     def evict(self) -> None:
         """Evict all that nobody holds; seldom, or nothing would ever be hit."""

@@ -14,6 +14,8 @@ import history_model
 from core_client import Client, is_over, output
 from history_model import VOCAB_SIZE, history_core
 
+from flowforge.engine.policy import SchedulingPolicy
+
 if TYPE_CHECKING:
     import pytest
 
@@ -33,8 +35,11 @@ def counted(first: int, length: int) -> list[int]:
 
 def test_no_count_jumps_under_pressure_aborts_and_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_model, "next_token", count_on)
-    # Ten requests at most fit at once.
-    core, _, kv = history_core(num_pages=60, page_size=4, max_step_tokens=64, max_running=16)
+    # Ten requests at most fit at once, and none leaves room for what it will write.
+    policy = SchedulingPolicy(spares_output=False)
+    core, _, kv = history_core(
+        num_pages=60, page_size=4, max_step_tokens=64, max_running=16, policy=policy
+    )
     client, draw = Client(core), random.Random(11)
     requests: list[tuple[SequenceId, list[int], int]] = []
     for _ in range(NUM_REQUESTS):

@@ -62,6 +62,17 @@ def test_what_is_needed_last_goes_first() -> None:
     assert [24, 8] == [cached_len(kv, tokens) for tokens in texts]
 
 
+def test_of_equal_steps_what_is_expected_latest_goes_first() -> None:
+    client, kv = small()
+    texts = [text(24, first=n) for n in (1, 2)]
+    for tokens, ready_at_s in zip(texts, (30.0, 60.0), strict=True):
+        client.core.expect_use(computed(client, tokens), 1, ready_at_s)
+
+    press(client, 8)
+
+    assert [24, 8] == [cached_len(kv, tokens) for tokens in texts]
+
+
 def test_what_is_said_after_the_pages_were_left_counts() -> None:
     client, kv = small()
     texts = [text(24, first=n) for n in (1, 2)]

@@ -10,6 +10,7 @@ from history_model import Updates, history_core, right_output
 
 from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.prefix_tree import Namespace
+from flowforge.engine.policy import SchedulingPolicy
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import (
     GenerationFailed,
@@ -220,7 +221,8 @@ def test_two_requests_that_fit_only_one_by_one_both_end() -> None:
 
 def test_a_preempted_sequence_resumes_with_every_token_once() -> None:
     """KV-019: the pool fits one and a half requests."""
-    core, _, _ = history_core(num_pages=9, page_size=4)
+    policy = SchedulingPolicy(spares_output=False)
+    core, _, _ = history_core(num_pages=9, page_size=4, policy=policy)
     client = Client(core)
     params = SamplingParams(max_tokens=14, ignore_eos=True)
     both = [Updates(), Updates()]

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from core_client import Client, output, text, usage_of
-from history_model import history_core
+from history_model import Updates, history_core
 
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.policy import SchedulingPolicy
+from flowforge.engine.sampling import SamplingParams
+from flowforge.engine.sequence import GenerationRequest
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -89,6 +91,50 @@ def test_what_holders_say_of_the_next_use_counts_only_under_next_use(
 
     lengths = [kv.match_len(Namespace(), text(24, first=n), 24) for n in (1, 2)]
     assert kept_first == (lengths[0] > lengths[1])
+
+
+@pytest.mark.parametrize(("spares", "num_together"), [(True, 2), (False, 4)])
+def test_who_is_admitted_leaves_room_for_what_will_be_written(
+    spares: bool, num_together: int
+) -> None:
+    """Four prompts of three pages that write two more each, in twelve pages."""
+    client, _ = client_with(SchedulingPolicy(spares_output=spares), num_pages=12)
+    params = SamplingParams(max_tokens=8, ignore_eos=True)
+    updates = [Updates() for _ in range(4)]
+    for n, one in enumerate(updates):
+        sequence = client.open(text(12, first=n + 1))
+        client.core.generate(sequence, GenerationRequest(params), one)
+
+    client.core.step()
+    num_running = client.core.statistics().scheduler.num_running
+    client.run()
+
+    assert num_together == num_running
+    assert spares == (client.core.statistics().scheduler.num_preemptions == 0)
+    assert [8] * 4 == [len(output(one)) for one in updates]
+
+
+class _AtOnce:
+    """Ends a generation at its first token."""
+
+    def is_met_by(self, token_ids: list[int]) -> bool:
+        return True
+
+
+def test_room_for_what_will_be_written_is_as_much_as_others_wrote() -> None:
+    """Prompts of three pages in ten; five more pages are allowed to each, and none are used."""
+    client, _ = client_with(SchedulingPolicy(), num_pages=10)
+    together: list[int] = []
+    for n in range(4):
+        params = SamplingParams(max_tokens=20, ignore_eos=True)
+        request = GenerationRequest(params, stop=_AtOnce())
+        client.core.generate(client.open(text(12, first=n)), request, Updates())
+        if n % 2:
+            client.core.step()
+            together.append(client.core.statistics().scheduler.num_waiting)
+            client.run()
+
+    assert [1, 0] == together
 
 
 def test_an_unknown_word_of_a_policy_is_refused() -> None:
