@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowforge.backends.answer_reader import AnswerEnd, AnswerReader
+from flowforge.backends.notices import Rendered
 from flowforge.backends.protocol import (
     GenerateRequest,
     GenerationCut,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from flowforge.backends.engine import EngineBackend
+    from flowforge.backends.notices import PromptPart
     from flowforge.backends.protocol import JsonValue, ScoreRequest, ToolOffer
     from flowforge.backends.tool_speech import History
     from flowforge.engine.constraint import TokenConstraint
@@ -115,6 +117,7 @@ class EngineConversation:
         tools = await self._backend.tools(request, rest)
         thinking = self._backend.thinking(request, rest)
         constraint = await self._backend.constraints.start(request, tools, thinking)
+        self._tell_prompt(request, history)
         before = len(self.sequence.tokens)
         self.sequence.append(rest)
         self.sequence.append(self._backend.tokenizer.encode(request.prefill))
@@ -179,6 +182,16 @@ class EngineConversation:
         if logprobs:
             done = replace(done, mean_logprob=sum(logprobs) / len(logprobs))
         yield _with_restored(done, len(request.written))
+
+    def _tell_prompt(self, request: GenerateRequest, history: History) -> None:
+        if request.tell is None:
+            return
+        last_token = self.sequence.tokens[-1] if history.num_seen else None
+        parts = self._backend.template.pieces(
+            history.messages, history.tools, num_seen=history.num_seen, last_token=last_token
+        )
+        prefill: tuple[PromptPart, ...] = (("content", request.prefill),) if request.prefill else ()
+        request.tell(Rendered((*parts, *prefill)))
 
     def _introduced(self, offer: ToolOffer | None) -> History:
         """The history, in which the model has been told of the tools."""

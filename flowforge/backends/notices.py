@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from flowforge.backends.protocol import FinishReason, Usage
+
+
+PromptPart: TypeAlias = tuple[Literal["special", "template", "content"], str]
+"""A control token, other words of the chat template, or what a message says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """It is made into a prompt. parts: what the model reads behind what it has read already."""
+
+    parts: tuple[PromptPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +58,4 @@ class Compared:
     code: str | None = None
 
 
-Notice: TypeAlias = Delayed | Routed | Compared
+Notice: TypeAlias = Rendered | Delayed | Routed | Compared

@@ -27,6 +27,7 @@ from flowforge.runtime.events import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flowforge.backends.notices import PromptPart
     from flowforge.language.program import JsonValue
 
 VERSION = 1
@@ -136,7 +137,12 @@ def _failures(told: Any) -> tuple[StepFailed, ...]:
     return tuple(StepFailed(**failure) for failure in told)
 
 
+def _parts(told: Any) -> tuple[PromptPart, ...]:
+    return tuple((kind, text) for kind, text in told)
+
+
 _READERS: dict[str, _Reader] = {
+    "parts": _parts,
     "usage": _usage,
     "accounting": _accounting,
     "failures": _failures,
@@ -150,5 +156,11 @@ def _field_as_json(value: object) -> JsonValue:
         return asdict(value)
     if isinstance(value, tuple):
         items = cast("tuple[object, ...]", value)
-        return [asdict(item) if isinstance(item, StepFailed) else str(item) for item in items]
+        return [_item_as_json(item) for item in items]
     return cast("JsonValue", value)
+
+
+def _item_as_json(item: object) -> JsonValue:
+    if isinstance(item, StepFailed):
+        return asdict(item)
+    return [*map(str, cast("tuple[object, ...]", item))] if isinstance(item, tuple) else str(item)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flowforge.backends.notices import PromptPart
     from flowforge.backends.protocol import FinishReason, JsonValue, Usage
 
 
@@ -190,6 +191,19 @@ class PagesSampled:
 
 
 @dataclass(frozen=True, slots=True)
+class StepPrompted:
+    """A model is asked, and this is what it reads behind the conversation that the step continues.
+
+    parts: in order, each a kind ("special" for a control token, "template" for other words of the
+    model's chat template, "content" for what a message says) and its text. Told by backends that
+    make prompts themselves, once a turn.
+    """
+
+    path: str
+    parts: tuple[PromptPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RequestDelayed:
     """A server did not take a step's request, and is asked again after `wait_s`.
 
@@ -306,6 +320,7 @@ Fact: TypeAlias = (
     | StepCaught
     | StepCancelled
     | PagesSampled
+    | StepPrompted
     | RequestDelayed
     | StepRouted
     | ShadowEnded

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from flowforge.backends.notices import Compared, Delayed, Routed
-from flowforge.runtime.events import RequestDelayed, ShadowEnded, StepRouted
+from flowforge.backends.notices import Compared, Delayed, Rendered, Routed
+from flowforge.runtime.events import RequestDelayed, ShadowEnded, StepPrompted, StepRouted
 
 if TYPE_CHECKING:
     from flowforge.backends.notices import Notice
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def fact_of(notice: Notice, path: str) -> Fact:
     """The fact. path: of the work that asks."""
     match notice:
+        case Rendered(parts):
+            return StepPrompted(path, parts)
         case Delayed(model, code, reason, wait_s, attempt):
             return RequestDelayed(path, model, code, reason, wait_s, attempt)
         case Routed(route, model, reason):

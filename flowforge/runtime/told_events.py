@@ -11,6 +11,7 @@ from flowforge.runtime.events import (
     RequestDelayed,
     RunResumed,
     ShadowEnded,
+    StepPrompted,
     StepRouted,
 )
 
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from flowforge.runtime.events import Fact
 
 _UNDECIDED = frozenset(
-    map(kind_of_type, (RunResumed, PagesSampled, RequestDelayed, StepRouted, ShadowEnded))
+    map(
+        kind_of_type,
+        (RunResumed, PagesSampled, StepPrompted, RequestDelayed, StepRouted, ShadowEnded),
+    )
 )
 """Told by the shell, which decides nothing."""
 

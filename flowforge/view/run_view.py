@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Literal
 
 from flowforge.runtime.events import (
     PagesSampled,
+    RunResumed,
     StepFinished,
     StepPart,
+    StepPrompted,
     StepStarted,
     StepText,
     ToolCalled,
@@ -28,6 +30,9 @@ from flowforge.view.stream_text import StreamText
 from flowforge.view.texts import value_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowforge.backends.notices import PromptPart
     from flowforge.backends.protocol import BackendStatistics
     from flowforge.runtime.events import Event
     from flowforge.runtime.picture import StepPicture
@@ -66,6 +71,7 @@ class RunView:
         self.picture = RunPicture()
         self.texts: dict[str, StreamText] = {}
         self.calls: dict[str, ToolUse] = {}
+        self.prompts: dict[str, list[Sequence[PromptPart]]] = {}
         self._logged: deque[Event] = deque(maxlen=MAX_LOG_LINES)
         self.tokens = CountSeries()
         self.ttft_s = Samples()
@@ -78,6 +84,7 @@ class RunView:
         self.num_tokens: int = 0
         self.revision: int = 0
         self._thinking: set[str] = set()
+        self._asked_again: set[str] = set()
         self._changed_steps = 0
         self._summed: _Sum | None = None
 
@@ -99,6 +106,9 @@ class RunView:
             return
         if isinstance(fact, StepPart):
             return
+        if isinstance(fact, StepPrompted):
+            self._take_prompt(fact)
+            return
         self._changed_steps += 1
         self.picture.take(event)
         self._logged.append(event)
@@ -113,7 +123,10 @@ class RunView:
             case StepStarted(path):
                 # A try that was cut begins again, or goes on with what it had written.
                 self.texts.pop(path, None)
+                self.prompts.pop(path, None)
                 self._thinking.discard(path)
+            case RunResumed():
+                self._asked_again = set(self.prompts)
             case StepFinished():
                 self._measure(fact)
             case _:
@@ -130,6 +143,14 @@ class RunView:
         self.revision += 1
         if statistics.pages_total:
             self.pages.add(statistics.pages_held + statistics.pages_cached)
+
+    def _take_prompt(self, fact: StepPrompted) -> None:
+        known = self.prompts.setdefault(fact.path, [])
+        if known and fact.path in self._asked_again and known[-1] == fact.parts:
+            # What was cut is asked for a second time.
+            self._asked_again.discard(fact.path)
+            return
+        known.append(fact.parts)
 
     def _take_text(self, fact: StepText, time_s: float) -> None:
         text = self.texts.get(fact.path)

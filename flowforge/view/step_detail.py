@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from flowforge.view.constraint_state import constraint_state
 from flowforge.view.printable import printable, without_loose_joiners
+from flowforge.view.prompts import continued_paths, generations, prompt_of_turn, prompt_texts
 from flowforge.view.step_tree import tries_of
 from flowforge.view.texts import clock_text, tokens_text, value_text
 from flowforge.view.turns import told_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from flowforge.backends.notices import PromptPart
     from flowforge.journal.records import WorkRow
     from flowforge.runtime.picture import StepPicture
     from flowforge.view.run_view import RunView
 
-Kind = Literal["heading", "plain", "dim", "value", "output", "error", "good"]
+Kind = Literal[
+    "heading", "plain", "dim", "value", "special", "template", "shared", "output", "error", "good"
+]
+
+WorksAt: TypeAlias = "Callable[[str], Sequence[WorkRow]]"
+"""What the journal has of a path."""
+
+_CLOCK_S = 0.5
+"""By how much two clocks may differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A text of one kind; printable, with line feeds. A new line begins where it says so.
 
-    kind "value" is what an expression put into a prompt.
+    Of prompts: "value" is what an expression put there, "special" a control token, "template" other
+    words of the chat template, "shared" what the step reads of the conversation that it continues.
     """
 
     kind: Kind
@@ -34,24 +45,28 @@ class Piece:
     begins_line: bool = True
 
 
-def detail_of(
-    view: RunView, path: str, works_at: Callable[[str], Sequence[WorkRow]]
-) -> list[Piece]:
-    """A step from its first try to its last. works_at: what the journal has of a path."""
+def detail_of(view: RunView, path: str, works_at: WorksAt) -> list[Piece]:
+    """A step from its first try to its last."""
     pieces: list[Piece] = []
     for step in tries_of(view.picture, path):
+        works = _begun_works(view, step, works_at(step.path))
         pieces += _about(view, step)
-        works = works_at(step.path)
-        for work in works:
-            pieces += _asked(work)
-            if work.kind == "generation":
-                pieces += _constraint(view, step, work)
+        pieces += _shared(view, step, works_at)
+        pieces += _asked(view, step, works)
         pieces += _outcome(view, step)
         pieces += _calls(view, step.path)
     return [
         Piece(one.kind, without_loose_joiners(printable(one.text)), one.begins_line)
         for one in pieces
     ]
+
+
+def _begun_works(view: RunView, step: StepPicture, works: Sequence[WorkRow]) -> list[WorkRow]:
+    """Those that had begun by the time that is seen, as far as clocks tell."""
+    if step.ended_s is not None or not works or any(work.num_starts > 1 for work in works):
+        return [*works]
+    elapsed_s = view.time_s - step.started_s + _CLOCK_S
+    return [work for work in works if work.started_at - works[0].started_at <= elapsed_s]
 
 
 def _about(view: RunView, step: StepPicture) -> Iterator[Piece]:
@@ -83,23 +98,81 @@ def _about(view: RunView, step: StepPicture) -> Iterator[Piece]:
         yield from (Piece("plain", f"- {choice}") for choice in step.question.choices)
 
 
-def _asked(work: WorkRow) -> Iterator[Piece]:
-    request = cast("dict[str, Any]", work.request)
-    if work.num_starts > 1:
-        yield Piece("dim", f"started {work.num_starts} times: its process was cut")
-    if work.kind == "call":
-        yield Piece("heading", f"Call of {request['tool']}")
-        yield Piece("value", json.dumps(request["arguments"], ensure_ascii=False, indent=2))
-    if work.kind != "generation":
+def _shared(view: RunView, step: StepPicture, works_at: WorksAt) -> Iterator[Piece]:
+    """The conversation that a step continues, as it reads it."""
+    if step.continues is None or step.continues == step.path:
         return
-    yield Piece("heading", "Prompt, values marked")
+    for path in continued_paths(step.continues, view, works_at):
+        yield Piece("heading", f"Shared prefix, from {path}")
+        turns = generations(works_at(path))
+        for idx, work in enumerate(turns):
+            yield from _as_shared(_prompt(view, path, work, idx, len(turns)))
+            result = cast("dict[str, Any] | None", work.result)
+            if result is not None and "text" in result:
+                yield Piece("shared", str(result["text"]), begins_line=False)
+        if not turns:
+            # It is seen from a file of events.
+            for parts in view.prompts.get(path, ()):
+                yield from _as_shared(_parts_of(parts, None))
+            yield Piece("shared", view.text_of(path), begins_line=False)
+
+
+def _as_shared(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    for one in pieces:
+        yield one if one.kind == "special" else Piece("shared", one.text, one.begins_line)
+
+
+def _asked(view: RunView, step: StepPicture, works: Sequence[WorkRow]) -> Iterator[Piece]:
+    """What was asked for, turn by turn."""
+    turns = generations(works)
+    for work in works:
+        if work.num_starts > 1:
+            yield Piece("dim", f"started {work.num_starts} times: its process was cut")
+        if work.kind == "call":
+            request = cast("dict[str, Any]", work.request)
+            yield Piece("heading", f"Call of {request['tool']}")
+            yield Piece("value", json.dumps(request["arguments"], ensure_ascii=False, indent=2))
+        elif work.kind == "generation":
+            yield Piece("heading", "Prompt")
+            yield from _legend()
+            yield from _prompt(view, step.path, work, turns.index(work), len(turns))
+            yield from _constraint(view, step, work)
+    if not turns and step.path in view.prompts:
+        yield Piece("heading", "Prompt")
+        yield from _legend()
+        for parts in view.prompts[step.path]:
+            yield from _parts_of(parts, None)
+
+
+def _legend() -> Iterator[Piece]:
+    """How the kinds look, each in its own look."""
+    yield Piece("special", "control tokens")
+    for kind, words in (("template", "the template's words"), ("value", "values")):
+        yield Piece("dim", ", ", begins_line=False)
+        yield Piece(cast("Kind", kind), words, begins_line=False)
+
+
+def _prompt(view: RunView, path: str, work: WorkRow, turn: int, num_turns: int) -> Iterator[Piece]:
+    """The prompt of a turn: as the model reads it, or who says what, where that is all there is."""
+    request = cast("dict[str, Any]", work.request)
+    parts = prompt_of_turn(view, path, turn, num_turns)
+    if parts is not None:
+        yield from _parts_of(parts, request)
+        return
     if request.get("system") is not None:
         yield Piece("dim", "system ")
         yield Piece("plain", str(request["system"]), begins_line=False)
-    for turn in map(told_turn, request.get("said", ())):
-        yield Piece("dim", f"{turn.role} ")
-        for is_value, text in turn.pieces:
+    for turn_told in map(told_turn, request.get("said", ())):
+        yield Piece("dim", f"{turn_told.role} ")
+        for is_value, text in turn_told.pieces:
             yield Piece("value" if is_value else "plain", text, begins_line=False)
+
+
+def _parts_of(parts: Sequence[PromptPart], request: dict[str, Any] | None) -> Iterator[Piece]:
+    begins_line = True
+    for kind, text in prompt_texts(parts, request):
+        yield Piece(kind, text, begins_line)
+        begins_line = False
 
 
 def _constraint(view: RunView, step: StepPicture, work: WorkRow) -> Iterator[Piece]:

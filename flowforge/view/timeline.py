@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from flowforge.runtime.events import Event, StepPart, StepText
+from flowforge.runtime.events import Event, StepPart, StepPrompted, StepText
 from flowforge.runtime.joined_text import JoinedText
 from flowforge.view.run_view import RunView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_NO_CHANGES = (StepText, StepPrompted)
 
 _MERGE_WINDOW_S = 0.25
 """Texts of one step within this time are one place of the timeline."""
@@ -71,7 +73,7 @@ class Timeline:
         """The place behind the next event that is not a text, or the last place."""
         events = self._whole()
         for at in range(place, len(events)):
-            if not isinstance(events[at].fact, StepText):
+            if not isinstance(events[at].fact, _NO_CHANGES):
                 return at + 1
         return len(events)
 
@@ -79,7 +81,7 @@ class Timeline:
         """The place behind the last event before this one that is not a text, or 0."""
         events = self._whole()
         for at in range(place - 1, 0, -1):
-            if not isinstance(events[at - 1].fact, StepText):
+            if not isinstance(events[at - 1].fact, _NO_CHANGES):
                 return at
         return 0
 
