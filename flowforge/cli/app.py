@@ -31,6 +31,7 @@ COMMANDS = {
     "schema": "flowforge.cli.schema:schema",
     "grammar": "flowforge.cli.grammar:grammar",
     "models": "flowforge.cli.models:models",
+    "doctor": "flowforge.cli.doctor:doctor",
     "serve": "flowforge.cli.serve:serve",
     "keys": "flowforge.cli.keys:keys",
     "bench": "flowforge.cli.bench:bench",
