@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+_MANY_TOKENS = 64
+
 
 @cache
 def find_attention_library() -> AttentionLibrary | None:
@@ -82,7 +84,7 @@ class CompiledAttention:
     rows: float32 [num_layers, 2, num_kv_heads, num_slots, head_dim], written in place.
     slots: int64 [num_tokens], the row of each token of the step. spans: of adjacent queries, in
     order. segments: rows to read once for several spans; each begins where another of all its
-    readers ends, or at 0.
+    readers ends, or at 0. call: of the step, without what differs between layers.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class CompiledAttention:
         segments: tuple[Segment, ...] = (),
     ) -> None:
         self._library = library
-        self._rows = rows
+        self.rows = rows
         self._slots = slots
         _, _, num_kv_heads, num_slots, head_dim = rows.shape
         runs = runs_of(spans, segments)
@@ -102,8 +104,10 @@ class CompiledAttention:
         self._tables = _tables(spans, runs)
         num_threads = library.num_threads
         # Enough parts that threads end together, and not so many that each reads the prefix again.
-        num_parts = 1 if num_kv_heads % num_threads == 0 else min(num_threads, len(spans))
-        self._call = LayerCall(
+        num_parts = 1 if num_kv_heads % num_threads == 0 else min(num_threads, len(slots))
+        if num_parts > 1 and len(slots) >= _MANY_TOKENS:
+            num_parts *= 4  # later tokens of a prompt see more than earlier ones
+        self.call = LayerCall(
             slots=slots.data_ptr(),
             **{name: table.ctypes.data for name, table in self._tables.items()},
             num_tokens=len(slots),
@@ -129,8 +133,8 @@ class CompiledAttention:
         q, k, v = _with_whole_rows(q), _with_whole_rows(k), _with_whole_rows(v)
         out = torch.empty((num_tokens, num_heads, head_dim), dtype=torch.float32)
         sums = torch.empty((num_tokens, num_heads, 2), dtype=torch.float32)
-        call = self._call
-        call.keys, call.values = (self._rows[layer_idx, side].data_ptr() for side in (0, 1))
+        call = self.call
+        call.keys, call.values = (self.rows[layer_idx, side].data_ptr() for side in (0, 1))
         call.q, call.k, call.v = q.data_ptr(), k.data_ptr(), v.data_ptr()
         call.out, call.sums = out.data_ptr(), sums.data_ptr()
         call.q_stride, call.k_stride, call.v_stride = q.stride(0), k.stride(0), v.stride(0)

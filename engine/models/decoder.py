@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from flowforge.engine.attention.compiled import CompiledAttention
 from flowforge.engine.attention.interface import LayerAttention
 from flowforge.engine.models.experts import ExpertWeights, mix_experts
 from flowforge.engine.models.rope import RotaryEmbedding, rotate
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flowforge.engine.attention.interface import AttentionStep
+    from flowforge.engine.models.compiled_layers import CompiledLayers
     from flowforge.engine.models.config import ModelConfig
     from flowforge.engine.models.linears import KernelChoice, Linear
 
@@ -76,7 +78,8 @@ class DecoderWeights:
 class Decoder:
     """One model's forward pass; holds its weights and no state between steps.
 
-    kernel_choices: what was chosen for its matrices, where there was a choice.
+    kernel_choices: what was chosen for its matrices, where there was a choice. compiled: its
+    layers, for steps that the kernels compute as a whole.
     """
 
     def __init__(
@@ -84,9 +87,11 @@ class Decoder:
         config: ModelConfig,
         weights: DecoderWeights,
         kernel_choices: Sequence[KernelChoice] = (),
+        compiled: CompiledLayers | None = None,
     ) -> None:
         self.config = config
         self.kernel_choices = tuple(kernel_choices)
+        self._compiled = compiled
         self._weights = weights
         ropes = {layer.rope for layer in config.layers if layer.rope is not None}
         self._rotaries = {rope: RotaryEmbedding(rope, self.device) for rope in ropes}
@@ -122,6 +127,13 @@ class Decoder:
         angles = {
             rope: rotary.angles(positions, hidden.dtype) for rope, rotary in self._rotaries.items()
         }
+        compiled = self._compiled
+        if (
+            compiled is not None
+            and isinstance(attention, CompiledAttention)
+            and len(hidden) <= compiled.most_rows
+        ):
+            return compiled.forward(hidden, angles, attention)
         for layer_idx, (layer, of_layer) in enumerate(
             zip(self._weights.layers, self.config.layers, strict=True)
         ):

@@ -28,6 +28,9 @@ KernelUse: TypeAlias = Literal["never", "measured", "always"]
 """When products are left to the engine's own kernels. always: every row has the same bits in every
 batch."""
 
+ALL_ROWS = 1 << 30
+"""A limit that no step reaches."""
+
 # Smaller matrices are read in less time than a call takes: nothing to gain, and nothing to measure.
 _LEAST_VALUES = 1 << 16
 

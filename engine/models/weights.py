@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 import torch
 
 from flowforge.engine.models.checkpoint import Checkpoint, open_checkpoint, open_quantized
+from flowforge.engine.models.compiled_layers import compile_layers
 from flowforge.engine.models.config import ModelConfig, read_model_config
 from flowforge.engine.models.decoder import (
     Decoder,
@@ -58,7 +59,8 @@ def load_decoder(
     """
     config = read_model_config(directory) if config is None else config
     loaded = load_weights(directory, config, dtype=dtype, device=device, kernels=kernels)
-    return Decoder(config, loaded.weights, loaded.kernel_choices)
+    compiled = compile_layers(config, loaded.weights)
+    return Decoder(config, loaded.weights, loaded.kernel_choices, compiled)
 
 
 @dataclass(frozen=True, slots=True)

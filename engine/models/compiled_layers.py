@@ -1,0 +1,193 @@
+"""All layers of a step in one call of the engine's kernels, in float32 on a CPU.
+
+What a layer does besides its products is little work, but forty operators of torch, each with its
+Python, its allocation and its threads to wake.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+
+from flowforge.engine.models.decoder import MlpWeights
+from flowforge.engine.models.linears import ALL_ROWS, ChosenLinear, NativeLinear
+from flowforge.engine.native.attention_library import HEAD_DIM_MULTIPLE
+from flowforge.engine.native.compilation import load_library
+from flowforge.engine.native.layers_library import (
+    ACTIVATIONS,
+    NORMS,
+    CompiledLayer,
+    LayersCall,
+    LayersLibrary,
+    Turns,
+)
+
+if TYPE_CHECKING:
+    from flowforge.engine.attention.compiled import CompiledAttention
+    from flowforge.engine.models.config import ModelConfig
+    from flowforge.engine.models.decoder import Angles, DecoderWeights, LayerWeights
+    from flowforge.engine.models.linears import Linear
+    from flowforge.engine.models.rope_config import RopeConfig
+    from flowforge.engine.native.library import MatrixCall
+
+
+def compile_layers(config: ModelConfig, weights: DecoderWeights) -> CompiledLayers | None:
+    """The layers of a decoder, if the kernels can compute all that they have."""
+    are_known = all(_native(linear) for layer in weights.layers for linear in _linears(layer))
+    has_mlps = all(isinstance(layer.mlp, MlpWeights) for layer in weights.layers)
+    if not (are_known and has_mlps) or config.head_dim % HEAD_DIM_MULTIPLE:
+        return None
+    library = find_layers_library()
+    return None if library is None else CompiledLayers(library, config, weights)
+
+
+@cache
+def find_layers_library() -> LayersLibrary | None:
+    """The kernels, compiled now where they are not kept yet; None where that cannot be.
+
+    Why not is logged once.
+    """
+    return load_library(LayersLibrary)
+
+
+class CompiledLayers:
+    """Holds no weights, only where they are, and buffers; one step at a time.
+
+    most_rows: tokens of a step up to which every product was chosen to be the kernels'.
+    """
+
+    def __init__(
+        self, library: LayersLibrary, config: ModelConfig, weights: DecoderWeights
+    ) -> None:
+        """weights: of which `can_compile` is true; they must outlive this."""
+        self._library = library
+        self._config = config
+        self._weights = weights
+        self._ropes = list(dict.fromkeys(layer.rope for layer in config.layers if layer.rope))
+        layers = [
+            self._compiled(layer, config.layers[idx].rope, config.layers[idx].window)
+            for idx, layer in enumerate(weights.layers)
+        ]
+        self._layers = (CompiledLayer * len(layers))(*layers)
+        linears = (linear for layer in weights.layers for linear in _linears(layer))
+        self.most_rows = min(_most_rows(linear) for linear in linears)
+        self._buffers = _Buffers(config, 0)
+
+    def forward(
+        self, hidden: torch.Tensor, angles: dict[RopeConfig, Angles], attention: CompiledAttention
+    ) -> torch.Tensor:
+        """The hidden states behind the final norm: [T, hidden_size].
+
+        hidden: float32 [T, hidden_size], contiguous, overwritten. angles: cosines and signed sines
+        for each rope, [T, 1, num_rows]. attention: of this step.
+        """
+        config = self._config
+        num_tokens = hidden.shape[0]
+        if num_tokens > self._buffers.num_tokens:
+            self._buffers = _Buffers(config, num_tokens)
+        buffers = self._buffers
+        out = torch.empty_like(hidden)
+        turns = (Turns * len(self._ropes))(
+            *(
+                Turns(*(part.data_ptr() for part in angles[rope]), rope.num_rows)
+                for rope in self._ropes
+            )
+        )
+        next_tasks = torch.zeros(config.num_layers, dtype=torch.int64)
+        call = attention.call
+        width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        call.num_heads = config.num_heads
+        call.scale, call.softcap = config.score_scale, config.score_softcap or 0.0
+        call.q_stride = call.k_stride = call.v_stride = width
+        call.q = buffers.qkv.data_ptr()
+        call.k = call.q + 4 * config.num_heads * config.head_dim
+        call.v = call.k + 4 * config.num_kv_heads * config.head_dim
+        call.out, call.sums = buffers.attended.data_ptr(), buffers.sums.data_ptr()
+        self._library.run(
+            LayersCall(
+                layers=ctypes.addressof(self._layers),
+                ropes=ctypes.addressof(turns),
+                attention=ctypes.addressof(call),
+                rows=attention.rows.data_ptr(),
+                hidden=hidden.data_ptr(),
+                out=out.data_ptr(),
+                final_norm=self._weights.final_norm.data_ptr(),
+                normed=buffers.normed.data_ptr(),
+                qkv=buffers.qkv.data_ptr(),
+                projected=buffers.projected.data_ptr(),
+                gate_up=buffers.gate_up.data_ptr(),
+                next_tasks=next_tasks.data_ptr(),
+                num_layers=config.num_layers,
+                hidden_size=config.hidden_size,
+                mlp_size=config.intermediate_size,
+                activation=ACTIVATIONS.index(config.activation),
+                epsilon=config.rms_norm_eps,
+            )
+        )
+        return out
+
+    def _compiled(
+        self, layer: LayerWeights, rope: RopeConfig | None, window: int | None
+    ) -> CompiledLayer:
+        qkv, output, gate_up, down = (_matrix(linear) for linear in _linears(layer))
+        qk_norm = layer.qk_norm
+        return CompiledLayer(
+            qkv=qkv,
+            output=output,
+            gate_up=gate_up,
+            down=down,
+            **{name: _address(getattr(layer, name)) for name in NORMS},
+            q_norm=None if qk_norm is None else _address(qk_norm.q),
+            k_norm=None if qk_norm is None else _address(qk_norm.k),
+            rope=-1 if rope is None else self._ropes.index(rope),
+            window=window or 0,
+        )
+
+
+class _Buffers:
+    """What the threads of a call write between two parts of a layer, for so many tokens at most."""
+
+    def __init__(self, config: ModelConfig, num_tokens: int) -> None:
+        def room(size: int) -> torch.Tensor:
+            return torch.empty(num_tokens * size, dtype=torch.float32)
+
+        num_heads = config.num_heads
+        self.num_tokens = num_tokens
+        self.normed, self.projected = room(config.hidden_size), room(config.hidden_size)
+        self.qkv = room((num_heads + 2 * config.num_kv_heads) * config.head_dim)
+        self.attended, self.sums = room(num_heads * config.head_dim), room(2 * num_heads)
+        self.gate_up = room(2 * config.intermediate_size)
+
+
+def _linears(layer: LayerWeights) -> tuple[Linear, ...]:
+    """In the order of `CompiledLayer`."""
+    mlp = (layer.mlp.gate_up, layer.mlp.down) if isinstance(layer.mlp, MlpWeights) else ()
+    return (layer.qkv, layer.output, *mlp)
+
+
+def _native(linear: Linear) -> NativeLinear | None:
+    if isinstance(linear, ChosenLinear):
+        return linear.few
+    return linear if isinstance(linear, NativeLinear) else None
+
+
+def _matrix(linear: Linear) -> MatrixCall:
+    native = _native(linear)
+    assert native is not None, "only what the kernels know is compiled"
+    return native.matrix.call
+
+
+def _most_rows(linear: Linear) -> int:
+    return linear.choice.most_rows if isinstance(linear, ChosenLinear) else ALL_ROWS
+
+
+def _address(tensor: torch.Tensor | None) -> int | None:
+    if tensor is None:
+        return None
+    assert tensor.dtype == torch.float32 and tensor.is_contiguous(), (
+        "norms are as kernels read them"
+    )
+    return tensor.data_ptr()
