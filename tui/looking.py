@@ -38,6 +38,7 @@ class Looking(Screen[None]):
     is_ascii: bool
     opened_paths: set[str]
     _drawn: object
+    _works_failure: str = ""
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -48,8 +49,19 @@ class Looking(Screen[None]):
             self._drawn = None
             return
 
+        ended: dict[str, Sequence[WorkRow]] = {}
+
+        def works_at(path: str) -> Sequence[WorkRow]:
+            if path in ended:
+                return ended[path]
+            works = self._works_at(path)
+            step = self.view.picture.steps.get(path)
+            if step is not None and step.ended_s is not None:
+                ended[path] = works
+            return works
+
         def make_lines(width: int) -> Sequence[Line]:
-            return detail_lines(detail_of(self.view, path, self._works_at), width)
+            return detail_lines(detail_of(self.view, path, works_at), width)
 
         page = LinesPage(path, make_lines, text=lambda: self.view.text_of(path))
         self.app.push_screen(page)
@@ -58,7 +70,9 @@ class Looking(Screen[None]):
         try:
             return self.opened.works_at(path)
         except FlowForgeError as error:
-            self.notify(str(error), severity="error", markup=False)
+            if self._works_failure != str(error):
+                self._works_failure = str(error)
+                self.notify(str(error), severity="error", markup=False)
             return ()
 
     @property

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
 from flowforge.tui.lines import Line, plain_line
 from flowforge.tui.marks import WEIGHT_STYLES, mark_of, style_of, word_of
-from flowforge.view.printable import first_cells, folded, one_line
+from flowforge.view.printable import first_cells, folded, one_line, seen_chars
 from flowforge.view.series import sparkline
 from flowforge.view.step_tree import tree_rows
 from flowforge.view.texts import clock_text
@@ -190,30 +191,38 @@ def detail_lines(pieces: Sequence[Piece], width: int) -> list[Line]:
             if idx:
                 lines.append([])
             lines[-1].append((row, style))
-    return [folded_line for line in lines for folded_line in _folded(line, max(10, width))]
+    width = max(10, width)
+    return [folded_line for line in lines for folded_line in _folded(tuple(line), width)]
 
 
-def _folded(pieces: list[tuple[str, str]], width: int) -> Iterator[Line]:
-    """A line of styled pieces, folded at cells: prompts must be seen as they are."""
+@lru_cache(maxsize=16_384)
+def _folded(pieces: tuple[tuple[str, str], ...], width: int) -> tuple[Line, ...]:
+    """A line of styled pieces, folded at cells: prompts must be seen as they are.
+
+    Of a step that is seen as it goes on, most lines are what they were half a second before.
+    """
+    return tuple(_rows_of(pieces, width))
+
+
+def _rows_of(pieces: tuple[tuple[str, str], ...], width: int) -> Iterator[Line]:
     row: list[tuple[str, str]] = []
     room = width
     for text, style in pieces:
-        rest = text
-        while rest:
-            head = next(iter(folded(rest, room))) if room >= 2 else ""
-            taken = head if head and rest.startswith(head) else ""
-            if not taken and row:
+        at = 0
+        while at < len(text):
+            head = next(folded(text[at : at + seen_chars(width)], room)) if room >= 2 else ""
+            if not head and row:
                 yield Line(tuple(row))
                 row, room = [], width
                 continue
-            taken = taken or rest[:1]
+            taken = head or text[at]
             row.append((taken, style))
             room -= cell_len(taken)
-            rest = rest[len(taken) :]
-            if rest:
+            at += len(taken)
+            if at < len(text):
                 yield Line(tuple(row))
                 row, room = [], width
-                rest = rest.removeprefix(" ")
+                at += text[at] == " "
     yield Line(tuple(row))
 
 
@@ -223,7 +232,8 @@ def found_lines(view: RunView, words: str) -> list[Line]:
     wanted = words.lower()
     for path in view.picture.steps:
         text = view.text_of(path)
-        at = text.lower().find(wanted)
+        lowered = text.lower()
+        at = lowered.find(wanted)
         while at >= 0 and len(lines) < _MAX_FOUND:
             before, after = text[max(0, at - 30) : at], text[at + len(words) : at + 60]
             lines.append(
@@ -237,7 +247,7 @@ def found_lines(view: RunView, words: str) -> list[Line]:
                     path,
                 )
             )
-            at = text.lower().find(wanted, at + len(words))
+            at = lowered.find(wanted, at + len(words))
     return lines or [plain_line(f"no step wrote {first_cells(words, 60)!r}", "dim")]
 
 

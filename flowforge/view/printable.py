@@ -67,24 +67,30 @@ def first_cells(text: str, width: int) -> str:
 def folded(text: str, width: int) -> Iterator[str]:
     """The lines of a printable text, folded at `width` cells, at spaces where there are some.
 
-    Nothing is lost but the spaces at which a line ends.
+    Nothing is lost but the spaces at which a line ends. Where a row ends depends on no more than
+    `seen_chars(width)` characters from its beginning on.
     """
     width = max(2, width)
+    most = seen_chars(width)
     for line in text.split("\n"):
-        rest = line
-        while cell_len(rest) > width:
-            num_fitting = _num_fitting(rest, width)
-            cut = rest.rfind(" ", 0, num_fitting + 1) + 1
-            if not rest[:cut].strip():
-                cut = num_fitting
-            yield rest[:cut].rstrip()
-            rest = rest[cut:]
-        yield rest
+        at = 0
+        while len(line) - at >= most or cell_len(line[at:]) > width:
+            num_fitting = _num_fitting(line[at : at + width], width)
+            end = line.rfind(" ", at, at + num_fitting + 1) + 1
+            if end <= at or not line[at:end].strip():
+                end = at + num_fitting
+            yield line[at:end].rstrip()
+            at = end
+        yield line[at:]
 
 
-def _num_fitting(text: str, width: int) -> int:
-    """How many characters of a text fit into `width` cells; at least one."""
-    head = text[:width]
+def seen_chars(width: int) -> int:
+    """How far a line is looked at for one row of it: many characters may share a cell."""
+    return 4 * width + 64
+
+
+def _num_fitting(head: str, width: int) -> int:
+    """How many of `width` characters fit into `width` cells; at least one."""
     if head.isascii():
         return len(head)
     used = 0

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from flowforge.tui.panels import detail_lines
 from flowforge.view.printable import (
     first_cells,
     folded,
@@ -14,6 +15,7 @@ from flowforge.view.printable import (
     printable,
     without_loose_joiners,
 )
+from flowforge.view.step_detail import Piece
 
 texts = st.text(
     st.characters()
@@ -37,6 +39,21 @@ def test_folded_lines_fit_and_lose_only_spaces(text: str, width: int) -> None:
 
     assert all(cell_len(line) <= width for line in lines)
     assert shown.replace(" ", "").replace("\n", "") == "".join(lines).replace(" ", "")
+
+
+@given(st.lists(texts, max_size=8), st.integers(2, 20))
+def test_a_text_that_grows_is_folded_as_the_whole_is(pieces: list[str], width: int) -> None:
+    rows = [""]
+    for piece in pieces:
+        rows += folded(rows.pop() + printable(piece), width)
+
+    assert [*folded(printable("".join(pieces)), width)] == rows
+
+
+def test_one_long_line_is_folded_in_one_go() -> None:
+    # Looking at all the rest for every row, as was done, takes minutes.
+    assert 10_000 == sum(1 for _ in folded("漢" * 200_000, 40))
+    assert 10_000 == len(detail_lines([Piece("output", "漢" * 200_000)], 40))
 
 
 @given(texts, st.integers(0, 60))
