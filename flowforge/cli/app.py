@@ -34,6 +34,7 @@ COMMANDS = {
     "doctor": "flowforge.cli.doctor:doctor",
     "serve": "flowforge.cli.serve:serve",
     "keys": "flowforge.cli.keys:keys",
+    "report": "flowforge.cli.report:report",
     "bench": "flowforge.cli.bench:bench",
 }
 

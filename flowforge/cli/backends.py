@@ -18,8 +18,11 @@ from flowforge.view.texts import reason_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from contextlib import AbstractAsyncContextManager
     from datetime import date
 
+    from flowforge.backends.elsewhere import Elsewhere
+    from flowforge.backends.engines import EngineSet
     from flowforge.backends.protocol import Backend
     from flowforge.backends.script import Answer, ScriptedAnswer
     from flowforge.cli.download import DownloadProgress
@@ -45,28 +48,35 @@ async def open_backend(
     today: date | None = None,
     tool_format: str | None = None,
     kv_folder: Path | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> AsyncGenerator[Backend]:
     """The backend of `--backend` and `--model`.
 
     today: what chat templates that print a date print; None is this day. tool_format, kv_folder:
-    see `open_engine_backend`. Raises WorkflowError WF524, WF525, EngineError.
+    see `open_engine_backend`. elsewhere: models beyond this machine. Raises WorkflowError WF512,
+    WF524, WF525, EngineError.
     """
     if spec.startswith(_SCRIPT):
         from flowforge.backends.script import ScriptBackend
 
         yield ScriptBackend(read_script(Path(spec.removeprefix(_SCRIPT))))
     elif spec == "engine":
-        from flowforge.backends.engines import open_engines
+        from flowforge.backends.elsewhere import HERE
+        from flowforge.backends.model_set import open_models
 
-        opened = open_engines(
-            model,
-            progress=progress,
-            config=config,
-            today=today,
-            tool_format=tool_format,
-            kv_folder=kv_folder,
-        )
-        async with opened as backend:
+        def open_here(own: str | None) -> AbstractAsyncContextManager[EngineSet]:
+            from flowforge.backends.engines import open_engines
+
+            return open_engines(
+                own,
+                progress=progress,
+                config=config,
+                today=today,
+                tool_format=tool_format,
+                kv_folder=kv_folder,
+            )
+
+        async with open_models(model, elsewhere or HERE, open_here) as backend:
             # The bar must be gone before the live view takes the same lines.
             progress.close()
             yield backend

@@ -19,6 +19,7 @@ from flowforge.cli.printing import print_note
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from flowforge.backends.elsewhere import Elsewhere
     from flowforge.cli.batch import Batch, RowFile, RowResult
     from flowforge.cli.logs import LogOptions
     from flowforge.journal.journal import Journal
@@ -80,6 +81,7 @@ def map_(
     from flowforge.cli.diagnostics import print_workflow_errors
     from flowforge.journal.lease import Lease
     from flowforge.runtime.checking import load_file
+    from flowforge.runtime.elsewhere import elsewhere_of
 
     if explain_cache and no_cache:
         raise click.UsageError("--explain-cache needs the cache: no --no-cache")
@@ -95,7 +97,7 @@ def map_(
     is_quiet = is_quiet or (log is not None and log.takes_stderr)
     settings = _Settings(
         backend, model, tool_format, answers, jobs, retry_failed, is_quiet, cache,
-        explains_cache=explain_cache,
+        explains_cache=explain_cache, elsewhere=elsewhere_of(loaded.program),
     )  # fmt: skip
     with (
         open_journal(journal_path, begins_runs=True) as journal,
@@ -124,6 +126,7 @@ class _Settings:
     is_quiet: bool
     cache: Mapping[str, bool]
     explains_cache: bool
+    elsewhere: Elsewhere
 
 
 async def _run(
@@ -155,7 +158,11 @@ async def _run(
         tool_format = settings.tool_format
         async with (
             open_backend(
-                settings.backend, settings.model, download, tool_format=tool_format
+                settings.backend,
+                settings.model,
+                download,
+                tool_format=tool_format,
+                elsewhere=settings.elsewhere,
             ) as opened,
             control.served(socket_path(journal.path, batch.run_name)),
         ):

@@ -16,9 +16,6 @@ from flowforge.cli.failures import guarded
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from flowforge.language.program import Program
-    from flowforge.planning import Tokenizing
-
 
 @click.command
 @click.argument("file", metavar="FILE", type=options.PATH)
@@ -65,7 +62,9 @@ def plan(
     from flowforge.cli.failures import print_json_line
     from flowforge.cli.flow_files import require_workflow_file
     from flowforge.cli.inputs import read_inputs
+    from flowforge.cli.plan_models import texts_of_models
     from flowforge.cli.plan_text import text_of_plan
+    from flowforge.cli.printing import print_note
     from flowforge.language.inputs import resolve_inputs
     from flowforge.planning import plan_program
     from flowforge.runtime.checking import load_file
@@ -77,12 +76,17 @@ def plan(
         print_workflow_errors(loaded.diagnostics, as_json=as_json)
         return ExitCode.WORKFLOW
     values = resolve_inputs(loaded.program, given)
-    tokens, others = _tokens_of(loaded.program, model, is_quiet=as_json)
+    own = loaded.program.model if model is None else model
+    found = texts_of_models(loaded.program, own, is_quiet=as_json)
+    tokens, others = found.own, found.others
     planned = plan_program(loaded.program, values, tokens, others=others, num_pages=num_pages)
     if as_json:
         fits = {"context_fit": planned.context_fit, "pool_fit": planned.pool_fit}
-        print_json_line({"event": "plan", **asdict(planned), **fits})
+        unknown = {"unknown": [*found.unknown]}
+        print_json_line({"event": "plan", **asdict(planned), **fits, **unknown})
     else:
+        for note in found.unknown:
+            print_note(note)
         click.echo(text_of_plan(planned), nl=False)
     if planned.context_fit == "does not fit":
         sys.stderr.write("the run cannot be: a prompt and its answer are over the context\n")
@@ -93,29 +97,3 @@ def plan(
     most = "any number of" if prefilled.most is None else f"{prefilled.most:,}"
     sys.stderr.write(f"the run may prefill {most} tokens, expected at most {max_prefill:,}\n")
     return ExitCode.RUN_FAILED
-
-
-def _tokens_of(
-    program: Program, model: str | None, *, is_quiet: bool
-) -> tuple[Tokenizing, dict[str, Tokenizing]]:
-    """The tokens of the run's own model, and of those that steps name."""
-    import functools
-
-    from flowforge.cli.download import DownloadProgress
-    from flowforge.engine.model_store import resolve_model
-    from flowforge.language.models import models_of
-    from flowforge.planning.model_text import ModelText
-
-    names = [name for name in models_of(program) if name is not None]
-    with DownloadProgress(is_quiet=is_quiet) as download:
-        text_in = functools.cache(ModelText.in_directory)
-
-        def text_of(name: str | None) -> Tokenizing:
-            return text_in(resolve_model(name, progress=download).directory)
-
-        others = {name: text_of(name) for name in names}
-        own = program.model if model is None else model
-        if own is None and names and None not in models_of(program):
-            # No step runs on the run's own model, so that it need not be there.
-            return others[names[0]], others
-        return text_of(own), others

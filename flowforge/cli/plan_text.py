@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flowforge.cli.plan_models import UNKNOWN_CONTEXT
 from flowforge.planning.quantity import longest, one_of, total
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ def _totals(plan: Plan) -> list[str]:
     pages = f"pages at peak  {quantity_text(cost.pages)} of {plan.page_size} tokens each"
     if plan.num_pages is not None:
         pages += f", {plan.num_pages:,} there: {plan.pool_fit}"
-    context = f"context        {plan.context_len:,} tokens: {plan.context_fit}"
+    is_known = plan.context_len < UNKNOWN_CONTEXT
+    context_len = f"{plan.context_len:,} tokens" if is_known else "not known"
+    context = f"context        {context_len}: {plan.context_fit if is_known else 'may not fit'}"
     if plan.generations:
         longest_one = longest(one.sequence for one in plan.generations)
         context += f", the longest sequence has {quantity_text(longest_one)}"

@@ -171,6 +171,7 @@ class Session:
                 options.today,
                 options.tool_format,
                 None if self._journal_path is None else kv_folder_of(self._journal_path),
+                self._launch.elsewhere,
             ) as backend:
                 self._keep = partial(keep_prefixes, backend)
                 journal = None if self._enter_journal is None else self._enter_journal()

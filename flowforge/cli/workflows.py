@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from flowforge.backends.elsewhere import HERE
 from flowforge.runtime.seeds import drawn_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
+    from flowforge.backends.elsewhere import Elsewhere
     from flowforge.backends.protocol import Backend
     from flowforge.journal.records import RunBegun
     from flowforge.language.program import JsonValue, Program
@@ -30,7 +32,7 @@ class Launch:
     """A workflow and its inputs, ready to begin.
 
     target: what names the workflow, absolute. definitions: see `runtime.definitions`. model: which
-    the workflow names.
+    the workflow names. elsewhere: models beyond this machine that it may ask.
     """
 
     begin: Begin
@@ -40,6 +42,7 @@ class Launch:
     seed: int
     definitions: Mapping[str, str]
     model: str | None = None
+    elsewhere: Elsewhere = HERE
 
 
 def program_to_begin(
@@ -94,6 +97,7 @@ def launch_of(begun: RunBegun, *, as_json: bool) -> Launch | None:
 
 def _launch(program: Program, values: Mapping[str, JsonValue], seed: int) -> Launch:
     from flowforge.runtime.definitions import definitions_of
+    from flowforge.runtime.elsewhere import elsewhere_of
     from flowforge.runtime.run import start
 
     return Launch(
@@ -106,6 +110,7 @@ def _launch(program: Program, values: Mapping[str, JsonValue], seed: int) -> Lau
         seed,
         definitions_of(program),
         program.model,
+        elsewhere_of(program),
     )
 
 
@@ -113,6 +118,7 @@ def flow_to_begin(target: str, given: Mapping[str, JsonValue], seed: int | None)
     """The flow that `FILE.py:NAME` names. Raises WorkflowError WF614, WF3xx."""
     from flowforge.flows.execution import secrets_of_flow, start_flow
     from flowforge.flows.loading import load_flow
+    from flowforge.runtime.elsewhere import elsewhere_in
 
     flow = load_flow(target)
     values = flow.resolve_inputs(given)
@@ -127,6 +133,7 @@ def flow_to_begin(target: str, given: Mapping[str, JsonValue], seed: int | None)
         given,
         run_seed,
         {},
+        elsewhere=elsewhere_in(Path(_absolute_target(target)).parent),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast, overload
 
 import anyio
@@ -14,13 +15,14 @@ from flowforge.flows.flow import Flow
 from flowforge.language.inputs import resolve_inputs
 from flowforge.language.program import Program
 from flowforge.runtime.checking import load
+from flowforge.runtime.elsewhere import elsewhere_in, elsewhere_of
 from flowforge.runtime.run import start as start_program
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
+    from flowforge.backends.elsewhere import Elsewhere
     from flowforge.backends.protocol import Backend
     from flowforge.language.program import JsonValue
     from flowforge.runtime.clock import Clock
@@ -204,15 +206,16 @@ class _Settings:
     clock: Clock | None
 
     @asynccontextmanager
-    async def open_backend(self) -> AsyncGenerator[Backend]:
+    async def open_backend(self, elsewhere: Elsewhere) -> AsyncGenerator[Backend]:
         """The backend that is there, or the engine for as long as the block lasts."""
         if self.backend is not None:
             yield self.backend
             return
         from flowforge.backends.engines import open_engines
+        from flowforge.backends.model_set import open_models
 
-        async with open_engines(self.model) as engines:
-            yield engines
+        async with open_models(self.model, elsewhere, open_engines) as models:
+            yield models
 
 
 @asynccontextmanager
@@ -221,7 +224,7 @@ async def _start_flow(
 ) -> AsyncGenerator[RunHandle[T]]:
     values = flow.resolve_inputs(inputs)
     async with (
-        settings.open_backend() as backend,
+        settings.open_backend(elsewhere_in(Path.cwd())) as backend,
         start_flow(
             flow,
             values,
@@ -241,7 +244,7 @@ async def _start_program(
     program = workflow if isinstance(workflow, Program) else load(workflow)
     values = resolve_inputs(program, inputs)
     async with (
-        settings.open_backend() as backend,
+        settings.open_backend(elsewhere_of(program)) as backend,
         start_program(
             program,
             values,

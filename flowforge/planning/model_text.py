@@ -36,11 +36,13 @@ class ModelText:
         return cls.in_directory(resolve_model(model, progress=progress).directory)
 
     @classmethod
-    def in_directory(cls, directory: Path) -> ModelText:
-        """Read what a model directory says. Raises EngineError."""
+    def in_directory(cls, directory: Path, context_len: int | None = None) -> ModelText:
+        """Read what a model directory says. context_len: instead of its own. Raises EngineError."""
         tokenizer = Tokenizer.from_directory(directory)
         template = ChatTemplate.from_directory(directory, tokenizer)
-        return cls(tokenizer, template, read_model_config(directory).max_context_len)
+        if context_len is None:
+            context_len = read_model_config(directory).max_context_len
+        return cls(tokenizer, template, context_len)
 
     @property
     def context_len(self) -> int:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowforge.configuration import configuration_for
 from flowforge.language import loader
 from flowforge.language.checkers import Checkers
 from flowforge.language.schemas import SchemaProblem
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from flowforge.language.answer_grammars import GrammarProblem
     from flowforge.language.diagnostics import Diagnostic
     from flowforge.language.loader import LoadResult
@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 
 
 def load_file(path: str | Path) -> LoadResult:
-    """Load a workflow file with JSON Schemas checked too; every problem is a diagnostic."""
-    return loader.load(path, checkers=Checkers(_check_schema, _check_grammar))
+    """Load a workflow file with JSON Schemas and names of models checked too.
+
+    Every problem of the file is a diagnostic. Raises WorkflowError WF537, WF538 for a
+    flowforge.toml beside it.
+    """
+    known = configuration_for(Path(path).parent).names
+    return loader.load(path, checkers=Checkers(_check_schema, _check_grammar, known))
 
 
 def check(path: str | Path) -> tuple[Diagnostic, ...]:

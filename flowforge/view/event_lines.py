@@ -6,11 +6,13 @@ import json
 from typing import TYPE_CHECKING, Literal
 
 from flowforge.runtime.events import (
+    RequestDelayed,
     RunCancelled,
     RunFailed,
     RunFinished,
     RunResumed,
     RunStarted,
+    ShadowEnded,
     StepAsked,
     StepCached,
     StepCancelled,
@@ -18,6 +20,7 @@ from flowforge.runtime.events import (
     StepFailed,
     StepFinished,
     StepRetried,
+    StepRouted,
     StepSkipped,
     StepStarted,
     ToolCalled,
@@ -54,6 +57,8 @@ def step_line(fact: Fact) -> str | None:
             return f"{path}: failed, {message} [{code}]; {next_path} in {delay_s:.1f} s"
         case StepCaught(path, code, message):
             return f"{path}: failed and caught, {message} [{code}]"
+        case RequestDelayed(path, _, code, reason, wait_s):
+            return f"{path}: {reason} [{code}]; asked again in {wait_s:.1f} s"
         case StepAsked(path, prompt):
             return f"{path}: asks, {prompt}"
         case RunResumed(num_kept):
@@ -77,6 +82,11 @@ def event_line(fact: Fact) -> str | None:
             return f"{path}: calls {tool} {compact(dict(arguments))}"
         case ToolReturned(path, tool, result, is_error):
             return f"{path}: {tool} {'failed, ' if is_error else 'gave '}{compact(result)}"
+        case StepRouted(path, route, model, reason):
+            return f"{path}: {route} sends it to {model}, {reason}"
+        case ShadowEnded(path, _, model, similarity, code=code):
+            came = f"failed [{code}]" if similarity is None else f"is {similarity:.0%} the same"
+            return f"{path}: the answer of the shadow {model} {came}"
         case _:
             return step_line(fact)
 
@@ -86,7 +96,7 @@ def weight_of(fact: Fact) -> Weight:
     match fact:
         case StepFailed() | RunFailed():
             return "error"
-        case StepRetried() | StepCaught() | StepCancelled() | RunCancelled():
+        case StepRetried() | StepCaught() | StepCancelled() | RunCancelled() | RequestDelayed():
             return "warning"
         case ToolReturned(is_error=True):
             return "warning"
