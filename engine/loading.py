@@ -141,16 +141,25 @@ def _make_core(
         ),
         clock=time.monotonic,
         memory=MemoryStatistics(plan.weights.num_bytes, plan.kv_bytes, plan.row_bytes),
-        compute=_compute_statistics(made.decoder, config.tp),
+        compute=_compute_statistics(made.decoder, config),
         # One rank's rows are no prefix that another engine could take in.
         prefix_rows=PrefixRows(kv, store, audit) if config.tp == 1 else None,
         policy=config.policy,
     )
 
 
-def _compute_statistics(decoder: Decoder, num_ranks: int) -> ComputeStatistics:
+def _compute_statistics(decoder: Decoder, config: EngineConfig) -> ComputeStatistics:
     import torch
 
+    from flowforge.engine.self_test import has_same_bits
+
+    is_deterministic = has_same_bits(decoder)
+    if config.is_deterministic and not is_deterministic:
+        raise EngineError(
+            "EN234",
+            "the kernels give a text other bits beside others than alone on this machine",
+            help="leave is_deterministic out, and report it with the processor and the compiler",
+        )
     kernels = (
         KernelStatistics(
             choice.shape.kind,
@@ -163,7 +172,7 @@ def _compute_statistics(decoder: Decoder, num_ranks: int) -> ComputeStatistics:
     dtype = str(decoder.dtype).removeprefix("torch.")
     device = str(decoder.device)
     threads = torch.get_num_threads()
-    return ComputeStatistics(dtype, threads, tuple(kernels), device, num_ranks)
+    return ComputeStatistics(dtype, threads, tuple(kernels), device, config.tp, is_deterministic)
 
 
 @contextmanager

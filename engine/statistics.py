@@ -165,7 +165,7 @@ class KernelStatistics:
     """How products with matrices of one shape are computed.
 
     kind: how the weights are stored. most_rows: products of up to so many rows are computed by the
-    engine's own kernels, others by torch.
+    engine's own kernels, others by torch; 2**30 for all.
     """
 
     kind: str
@@ -179,7 +179,9 @@ class ComputeStatistics:
     """What the engine computes with, from start to end.
 
     dtype: of activations and of K and V. kernels: what was chosen where there was a choice.
-    device: as torch names it. num_ranks: processes that the model is split over.
+    device: as torch names it. num_ranks: processes that the model is split over. is_deterministic:
+    results have the same bits whatever else is in a step, was cached, forked or evicted, asked for
+    or not; tried when the engine started.
     """
 
     dtype: str = "float32"
@@ -187,6 +189,7 @@ class ComputeStatistics:
     kernels: tuple[KernelStatistics, ...] = ()
     device: str = "cpu"
     num_ranks: int = 1
+    is_deterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from flowforge.engine.models.decoder import MlpWeights
-from flowforge.engine.models.linears import ALL_ROWS, ChosenLinear, NativeLinear
+from flowforge.engine.models.linears import ChosenLinear, NativeLinear, most_native_rows
 from flowforge.engine.native.attention_library import HEAD_DIM_MULTIPLE
 from flowforge.engine.native.compilation import load_library
 from flowforge.engine.native.layers_library import (
@@ -73,7 +73,7 @@ class CompiledLayers:
         ]
         self._layers = (CompiledLayer * len(layers))(*layers)
         linears = (linear for layer in weights.layers for linear in _linears(layer))
-        self.most_rows = min(_most_rows(linear) for linear in linears)
+        self.most_rows = min(most_native_rows(linear) for linear in linears)
         self._buffers = _Buffers(config, 0)
 
     def forward(
@@ -178,10 +178,6 @@ def _matrix(linear: Linear) -> MatrixCall:
     native = _native(linear)
     assert native is not None, "only what the kernels know is compiled"
     return native.matrix.call
-
-
-def _most_rows(linear: Linear) -> int:
-    return linear.choice.most_rows if isinstance(linear, ChosenLinear) else ALL_ROWS
 
 
 def _address(tensor: torch.Tensor | None) -> int | None:

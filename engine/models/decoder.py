@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from flowforge.engine.attention.compiled import CompiledAttention
 from flowforge.engine.attention.interface import LayerAttention
 from flowforge.engine.models.experts import ExpertWeights, mix_experts
+from flowforge.engine.models.linears import ALL_ROWS, most_native_rows
 from flowforge.engine.models.rope import RotaryEmbedding, rotate
 
 if TYPE_CHECKING:
@@ -109,6 +110,12 @@ class Decoder:
     def device(self) -> torch.device:
         """Where the weights are."""
         return self._weights.embedding.device
+
+    @property
+    def has_one_way(self) -> bool:
+        """Whether every step is computed by the same kernels, however many rows it has."""
+        has_layers = self._compiled is not None and self._compiled.most_rows >= ALL_ROWS
+        return has_layers and most_native_rows(self._weights.lm_head) >= ALL_ROWS
 
     def __repr__(self) -> str:
         config = self.config

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from flowforge.engine.models.linears import ALL_ROWS
 from flowforge.engine.native.library import find_library
 
 if TYPE_CHECKING:
@@ -31,13 +32,17 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_ROWS = (1, 2, 4, 8, 16, 32, 64)
-_NUM_REPEATS = 3
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 256)
+# So many runs of each at least, and more of what is quick.
+_LEAST_REPEATS, _ENOUGH_S = 3, 0.01
 # Enough of them that weights come from memory and not from the last level cache, as in a step.
 _CACHE_BYTES = 64 << 20
 _MOST_MATRICES = 4
 # What one product may take: more rows than that tell nothing new.
-_LONG_S = 0.03
+_LONG_S = 0.02
+# What it may cost, on average, that all steps have the same kernels: then a text has the same bits
+# whatever it shares its steps with.
+_SAME_BITS_COST = 0.03
 
 
 @torch.inference_mode()
@@ -63,29 +68,34 @@ def choose_kernels(maker: LinearMaker) -> None:
 def _most_rows(linears: Sequence[ChosenLinear]) -> int:
     """Up to how many rows the engine's kernels are to be taken: the limit that costs least.
 
-    All row counts together decide, so that one that was disturbed does not.
+    None (`ALL_ROWS`) where that costs hardly more. All row counts together decide, so that one that
+    was disturbed does not.
     """
     weight = linears[0].many.weight
     enough = max(1, _CACHE_BYTES // (weight.numel() * weight.element_size()))
     some = linears[: min(enough, _MOST_MATRICES)]
-    gain, best_gain, most_rows = 0.0, 0.0, 0
+    gain, best_gain, most_rows, may_cost = 0.0, 0.0, 0, 0.0
     for num_rows in _ROWS:
         x = torch.ones((num_rows, weight.shape[1]))
         gain += _gain(some, x)
+        may_cost += math.log1p(_SAME_BITS_COST)
         if gain > best_gain:
             best_gain, most_rows = gain, num_rows
         if _seconds([some[0].few], x) > _LONG_S:
             break
-    return most_rows
+    return ALL_ROWS if gain >= best_gain - may_cost else most_rows
 
 
 def _gain(linears: Sequence[ChosenLinear], x: torch.Tensor) -> float:
     """The logarithm of torch's time over the kernels'."""
     few_s, many_s = float("inf"), float("inf")
     # Taken in turns, so that what else the machine does befalls both.
-    for _ in range(_NUM_REPEATS):
-        few_s = min(few_s, _seconds([linear.few for linear in linears], x))
-        many_s = min(many_s, _seconds([linear.many for linear in linears], x))
+    num_runs, spent_s = 0, 0.0
+    while num_runs < _LEAST_REPEATS or spent_s < _ENOUGH_S:
+        once = [_seconds([linear.few for linear in linears], x)]
+        once.append(_seconds([linear.many for linear in linears], x))
+        few_s, many_s = min(few_s, once[0]), min(many_s, once[1])
+        num_runs, spent_s = num_runs + 1, spent_s + sum(once)
     return math.log(many_s / few_s)
 
 

@@ -105,6 +105,13 @@ class ChosenLinear:
         return self.few(x) if x.shape[0] <= self.choice.most_rows else self.many(x)
 
 
+def most_native_rows(linear: Linear) -> int:
+    """Up to how many rows a product is left to the engine's kernels."""
+    if isinstance(linear, ChosenLinear):
+        return linear.choice.most_rows
+    return ALL_ROWS if isinstance(linear, NativeLinear) else 0
+
+
 @dataclass(slots=True)
 class LinearMaker:
     """Makes the products of one model, and knows what is to be chosen for them.
