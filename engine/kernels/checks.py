@@ -1,0 +1,167 @@
+"""Kernels held to their references on random numbers: for tests, and for who asks a machine.
+
+Each check gives one relative error, ‖found − expected‖ / ‖expected‖, of results in a dtype against
+the reference in float32 on the same numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from flowforge.engine.attention.interface import LayerAttention
+from flowforge.engine.attention.kernel_attention import KernelAttention, tile_shape
+from flowforge.engine.attention.reads import NEVER_SPLIT, SplitPolicy
+from flowforge.engine.kernels import gates, linears, norms, reference, rotary, store
+from flowforge.engine.kernels.trial_steps import Heads, PagedStep, paged_step
+from flowforge.engine.models.quantized import GROUP_BYTES
+from flowforge.engine.models.rope import RotaryEmbedding
+from flowforge.engine.models.rope_config import RopeConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Literal
+
+    from flowforge.engine.kernels.linears import PackedMatrix
+    from flowforge.engine.models.quantized import QuantizedKind
+
+TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+"""Sums in another order; results, and weights of V, rounded to 8 or 11 bits."""
+
+FP8_TOLERANCE = 6e-2
+"""Rows rounded to 4 bits: up to 1/16 of each number, evenly spread."""
+
+_EPS = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCheck:
+    """error: relative; right when it is at most `tolerance`."""
+
+    name: str
+    error: float
+    tolerance: float
+
+    @property
+    def is_right(self) -> bool:
+        """NaN is not."""
+        return self.error <= self.tolerance
+
+
+def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """‖found − expected‖ / ‖expected‖ in float32."""
+    found, expected = found.float(), expected.float()
+    return float((found - expected).norm() / expected.norm())
+
+
+def check_kernels(device: str, dtype: torch.dtype = torch.bfloat16) -> Iterator[KernelCheck]:
+    """Every kernel but those of sampling, once, at the shape of an 8B model's heads and rows.
+
+    Where kernels are interpreted, at a small one.
+    """
+    is_small = device == "cpu"
+    tolerance = TOLERANCES[dtype]
+    heads = Heads(2, 2, 64, dtype) if is_small else Heads(8, 4, 128, dtype)
+    size, lengths = (96, [(33, 1), (20, 7)]) if is_small else (4096, [(4096, 1), (1500, 512)])
+    attended = attention_error(paged_step(heads, lengths, device=device), LayerAttention(0.1))
+    yield KernelCheck("attention", attended, tolerance)
+    shared = [(40, 1), (35, 1)] if is_small else [(4096 + idx, 1) for idx in range(16)]
+    step = paged_step(heads, shared, shared_pages=lengths[0][0] // 16 - 1, device=device)
+    yield KernelCheck("shared attention", attention_error(step, LayerAttention(0.1)), tolerance)
+    yield KernelCheck("norms", norm_error(3, size, dtype, device), tolerance)
+    yield KernelCheck("rotation", rotation_error(heads, heads.head_dim, True, device), tolerance)
+    yield KernelCheck("gate", gate_error(3, size, "silu", dtype, device), tolerance)
+    for kind in ("q4_1", "q8_0", "fp8"):
+        matrix = random_matrix(kind, size, size, device)
+        yield KernelCheck(f"linear {kind}", linear_error(matrix, 5, dtype), tolerance)
+
+
+def attention_error(step: PagedStep, layer: LayerAttention, *, is_fp8: bool = False) -> float:
+    """Of a whole step; its shared rows are read once. is_fp8: rows are kept in float8."""
+    expected = step.expected(layer)
+    rows, scales = step.rows, None
+    if is_fp8:
+        rows, scales = quantized_rows(step.rows)
+    _, num_heads, head_dim = step.q.shape
+    shape = tile_shape(num_heads, rows.shape[2], head_dim, step.page_size, step.q.dtype)
+    policy = SplitPolicy(1, None) if step.segments else NEVER_SPLIT
+    attention = KernelAttention(
+        rows, step.slots, step.spans, step.segments, policy, shape=shape, scales=scales
+    )
+    return relative_error(attention.attend(0, step.q, step.k, step.v, layer), expected)
+
+
+def quantized_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """KV rows [..., num_slots, head_dim] in float8, and their scales [..., num_slots]."""
+    most = rows.float().abs().amax(dim=-1)
+    scales = torch.where(most > 0, most / store.FP8_MOST, torch.ones_like(most))
+    return (rows.float() / scales[..., None]).to(store.FP8), scales
+
+
+def norm_error(num_rows: int, size: int, dtype: torch.dtype, device: str) -> float:
+    """The worst of a norm alone, behind a sum, and behind a sum and a norm."""
+    x, residual = _random((2, num_rows, size), dtype, device)
+    weight, post = 1 + 0.2 * _random((2, size), torch.float32, device)
+    pairs = [(norms.rms_norm(x, weight, _EPS), reference.rms_norm(x, weight, _EPS))]
+    for last in (None, post):
+        found = norms.add_rms_norm(x, residual, weight, _EPS, last)
+        pairs += zip(found, reference.add_rms_norm(x, residual, weight, _EPS, last), strict=True)
+    return max(relative_error(*pair) for pair in pairs)
+
+
+def rotation_error(heads: Heads, num_rows: int, has_norms: bool, device: str) -> float:
+    """num_rows: numbers of a head that turn; 0 for none."""
+    num_heads = heads.num_kv_heads * heads.group
+    shape = (3, num_heads + 2 * heads.num_kv_heads, heads.head_dim)
+    projected = _random(shape, heads.dtype, device)
+    angles = None
+    if num_rows:
+        rotary_embedding = RotaryEmbedding(RopeConfig(1e4, num_rows), torch.device(device))
+        positions = torch.tensor([0, 7, 1000], device=device)
+        angles = rotary_embedding.angles(positions, heads.dtype)
+    q, k = 1 + 0.2 * _random((2, heads.head_dim), heads.dtype, device)
+    arguments = (num_heads, heads.num_kv_heads, angles, (q, k) if has_norms else None, _EPS)
+    found = rotary.turn_heads(projected, *arguments)
+    return relative_error(found, reference.turn_heads(projected, *arguments))
+
+
+def gate_error(
+    num_rows: int,
+    size: int,
+    activation: Literal["silu", "gelu_tanh"],
+    dtype: torch.dtype,
+    device: str,
+) -> float:
+    """Of a gate over so many numbers a row."""
+    gate_up = 4 * _random((num_rows, 2 * size), dtype, device)
+    return relative_error(gates.gated(gate_up, activation), reference.gated(gate_up, activation))
+
+
+def random_matrix(
+    kind: QuantizedKind | Literal["fp8"], num_rows: int, num_columns: int, device: str
+) -> PackedMatrix:
+    """Random groups, as a file could hold them."""
+    if kind == "fp8":
+        return linears.pack_fp8(_random((num_rows, num_columns), torch.float32, device))
+    shape = (num_rows, num_columns // linears.GROUP)
+    generator = torch.Generator().manual_seed(num_rows)
+    stored = torch.randint(
+        0, 256, (*shape, GROUP_BYTES[kind]), dtype=torch.uint8, generator=generator
+    )
+    numbers = torch.rand((*shape, 2), generator=generator).to(torch.float16) - 0.5
+    num_numbers = 2 if kind == "q4_1" else 1
+    stored[..., : 2 * num_numbers] = numbers[..., :num_numbers].contiguous().view(torch.uint8)
+    return linears.pack_groups(kind, stored.to(device))
+
+
+def linear_error(matrix: PackedMatrix, num_rows: int, dtype: torch.dtype) -> float:
+    """Of the product of so many rows."""
+    x = _random((num_rows, matrix.shape[1]), dtype, str(matrix.values.device))
+    return relative_error(linears.packed_linear(x, matrix), reference.packed_linear(x, matrix))
+
+
+def _random(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator).to(dtype).to(device)
