@@ -22,7 +22,8 @@ class SchedulingPolicy:
     waits while another computes what both begin with. shares_logits: equal prompts sample from the
     logits of one. eviction: what is needed last, as its holders say, goes first, or what was used
     longest ago, whatever they say. spares_output: who is admitted leaves room for what it and the
-    running ones will still write, so that they need not be preempted.
+    running ones will still write, so that they need not be preempted. critical_first: who has more
+    of its holder's program behind it goes earlier.
     """
 
     reuse: Reuse = "tokens"
@@ -31,6 +32,7 @@ class SchedulingPolicy:
     shares_logits: bool = True
     eviction: Eviction = "next_use"
     spares_output: bool = True
+    critical_first: bool = True
 
     def __post_init__(self) -> None:
         for name, choices in (("reuse", Reuse), ("admission", Admission), ("eviction", Eviction)):

@@ -4,9 +4,10 @@ There is no prefill phase and no decode phase: a step is a number of tokens for 
 (vLLM's V1 scheduler). Running sequences come first, those that decode before those that prefill;
 then waiting ones are admitted.
 
-Order of admission. Priority, then the longest cached prefix (SGLang), and every step of waiting
-counts as `_AGE_BONUS` tokens of it. Of equal priority a sequence is overtaken only by those that
-come within `longest prefix / _AGE_BONUS` steps after it, so none starves. When the first in this
+Order of admission. Priority, then the longest cached prefix (SGLang); every step of waiting counts
+as `_AGE_BONUS` tokens of it, every token that its program still writes behind it as
+`_CHAIN_BONUS`. Of equal priority a sequence is overtaken only by those that come within
+`most of prefix and chain / _AGE_BONUS` steps after it, so none starves. When the first in this
 order lacks pages, nobody behind it is admitted; only who waits for another's prefix steps aside.
 
 Progress. The first in rank (priority, then age) is never preempted, and a sequence that could not
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _DECODE_LEN = 16
 # Tokens of cached prefix that a step of waiting is worth.
 _AGE_BONUS = 32
+# And a token that the longest chain of its program writes behind it: `flowforge bench workflows`.
+_CHAIN_BONUS = 2
 # Only so many, the first in rank, are ordered by prefix: looking prefixes up is not free.
 _MOST_ORDERED = 64
 
@@ -332,12 +335,18 @@ class Scheduler:
             priority, arrival = sequence.rank
             if self._policy.admission == "arrival":
                 return priority, 0, arrival
-            return priority, -(known_len + _AGE_BONUS * age), arrival
+            worth = known_len + _AGE_BONUS * age + _CHAIN_BONUS * self._num_following(sequence)
+            return priority, -worth, arrival
 
         first = [(one, self._known_len(one)) for one in waiting[:_MOST_ORDERED]]
         yield from sorted(first, key=place)
         for sequence in waiting[_MOST_ORDERED:]:
             yield sequence, self._known_len(sequence)
+
+    def _num_following(self, sequence: Sequence) -> int:
+        if sequence.generation is None or not self._policy.critical_first:
+            return 0
+        return sequence.generation.request.num_following
 
     def _known_len(self, sequence: Sequence) -> int:
         limit = sequence.num_reusable

@@ -109,16 +109,19 @@ class GenerationRequest:
     """How a generation samples and ends. constraint and stop belong to the engine from here on.
 
     priority: higher ones are admitted first and preempted last, and their pages are evicted last.
-    Raises EngineError EN210 for one that is no integer.
+    num_following: tokens that its holder's program writes after it, in the longest chain; of equal
+    priority who has more is admitted earlier. Raises EngineError EN210 for what is no integer.
     """
 
     params: SamplingParams
     constraint: TokenConstraint | None = None
     stop: StopCondition | None = None
     priority: int = 0
+    num_following: int = 0
 
     def __post_init__(self) -> None:
         require_integer("priority", self.priority)
+        require_integer("num_following", self.num_following)
 
 
 @dataclass(eq=False, slots=True)

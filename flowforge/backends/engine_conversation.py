@@ -297,7 +297,9 @@ class EngineConversation:
             num_left = sampling.max_tokens + most_before - len(written)
             sampling = replace(sampling, max_tokens=num_left)
         params = _sampling_params(sampling, num_logprobs=0 if request.with_logprob else None)
-        return GenerationRequest(params, constraint, stop, request.priority)
+        return GenerationRequest(
+            params, constraint, stop, request.priority, num_following=request.num_following
+        )
 
     def _rest_of_prompt(self, history: History) -> list[int]:
         """The ids between what the sequence has and where the model goes on."""

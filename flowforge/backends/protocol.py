@@ -64,7 +64,8 @@ class GenerateRequest:
     with `scoring: exact` is for `Conversation.score` and never comes here.
     offer: tools that the model is told of and may call; under "auto" the answer is then calls and
     nothing beside them, or a text of the form.
-    priority: higher goes first where requests wait for each other.
+    priority: higher goes first where requests wait for each other. num_following: tokens that the
+    run may write after this, in the longest chain of its steps; of equal priority more goes first.
     prefill: how the text begins; the model goes on from there, and the result includes it.
     label: who asks, for example the step path 'explore[1]/draft'; a backend may show it in
     messages and a script answers by it, but it never changes what a model writes.
@@ -87,6 +88,7 @@ class GenerateRequest:
     offer: ToolOffer | None = None
     prefill: str = ""
     priority: int = 0
+    num_following: int = field(default=0, compare=False)
     label: str = ""
     with_logprob: bool = False
     written: tuple[int, ...] = ()

@@ -17,6 +17,7 @@ _NOTHING = SchedulingPolicy(
     shares_logits=False,
     eviction="lru",
     spares_output=False,
+    critical_first=False,
 )
 _FLOW = SchedulingPolicy()
 
@@ -57,6 +58,7 @@ BASELINES: dict[str, Baseline] = {
         _without("order", replace(_FLOW, admission="arrival")),
         _without("next_use", replace(_FLOW, eviction="lru")),
         _without("spared_output", replace(_FLOW, spares_output=False)),
+        _without("critical", replace(_FLOW, critical_first=False)),
         replace(_ALL, name="flow-window", has_window=False),
         replace(_ALL, name="flow-shared_reads", shared_attention="off"),
     )

@@ -141,6 +141,11 @@ class _Runner:
         for call in self._calls:
             for needed in call.needs:
                 self._dependents[needed].append(call.idx)
+        self._num_following = [0] * len(self._calls)
+        for call in reversed(self._calls):
+            from_here = self._num_following[call.idx] + call.num_output
+            for needed in call.needs:
+                self._num_following[needed] = max(self._num_following[needed], from_here)
         self._opened: dict[int, int] = {}
         self._sinks: dict[int, _Sink] = {}
         self._start_s: dict[int, float] = {}
@@ -250,7 +255,8 @@ class _Runner:
             max_tokens=call.num_output,
             ignore_eos=True,
         )
-        self._core.generate(sequence_id, GenerationRequest(params), sink)
+        request = GenerationRequest(params, num_following=self._num_following[call.idx])
+        self._core.generate(sequence_id, request, sink)
 
     def _step(self) -> None:
         started_at = time.monotonic()

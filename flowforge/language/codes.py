@@ -87,7 +87,6 @@ CODES: Mapping[str, str] = {
     "WF156": "a workflow without outputs (warning)",
     "WF157": "an answer to which nothing sets an end (warning)",
     "WF158": "a changing value before text that prompts could share (warning)",
-    "WF158": "a changing value before text that prompts could share (warning)",
     # Expressions.
     "WF201": "an expression that cannot be parsed",
     "WF202": "an unknown name",
@@ -170,6 +169,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF531": "an answer of a person that is none of the choices",
     "WF532": "an answer of a person that is no text",
     "WF533": "a trace to replay that is not a table of rounds",
+    "WF534": "results of the bench that cannot be read",
     "WF535": "a traffic to replay, or a baseline, that cannot be read",
     "WF536": "a baseline that was measured with another load",
     "WF537": "a flowforge.toml that cannot be read",

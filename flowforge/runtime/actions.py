@@ -133,6 +133,9 @@ def generation_of(state: RunState, step: StepState, action: Generate) -> StartGe
     verb, request = step.node.step.verb, action.request
     tags = verb.tags if isinstance(verb, Gen) else ()
     request = replace(request, priority=step.node.step.priority, tags=tags, run_key=str(state.seed))
+    if state.policy.tells_chains:
+        num_following = step.scope.num_following + step.node.num_following
+        request = replace(request, num_following=num_following)
     return StartGeneration(
         *(path, continues, system, action.said, request, action.model),
         cache_s=step.node.step.cache_s,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flowforge.language.expression_nodes import Name
-from flowforge.language.program import Block, ForEach, Gen, Run, ToolUse
+from flowforge.language.ordering import order_of
+from flowforge.language.program import Block, ForEach, Gen, Run, ToolUse, WrittenTurn
 from flowforge.runtime.verbs import rules_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 CATCH = "/catch"
 FINALLY = "/finally"
+_UNBOUNDED = 256
+"""Tokens that an answer is taken to have where nothing says how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class StepNode:
     conversation this step or a step inside its bodies may fork. continued_by: siblings that name
     this step so. bodies: graphs of the blocks of its verb, and of its `catch` and `finally`, by
     key. gone_over_by: siblings whose branches are the elements of the list that this one writes.
+    num_following: tokens that siblings may write after it, in the longest chain.
     """
 
     step: Step
@@ -37,13 +41,15 @@ class StepNode:
     bodies: Mapping[str, BlockGraph]
     continued_by: tuple[str, ...] = ()
     gone_over_by: tuple[str, ...] = ()
+    num_following: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BlockGraph:
-    """The steps of one block, in file order."""
+    """The steps of one block, in file order. num_tokens: that its longest chain may write."""
 
     nodes: Mapping[str, StepNode]
+    num_tokens: int = 0
 
 
 def graph_of(steps: Mapping[str, Step]) -> BlockGraph:
@@ -66,7 +72,32 @@ def graph_of(steps: Mapping[str, Step]) -> BlockGraph:
             gone_over_by.setdefault(written, []).append(name)
     for written, names in gone_over_by.items():
         nodes[written] = replace(nodes[written], gone_over_by=tuple(names))
-    return BlockGraph(nodes)
+    return BlockGraph(nodes, _measure_chains(nodes))
+
+
+def _measure_chains(nodes: dict[str, StepNode]) -> int:
+    """Note in each node what may be written behind it; returns the longest chain of all."""
+    ordered, _ = order_of({name: node.step.needs for name, node in nodes.items()})
+    longest, from_here = 0, dict[str, int]()
+    for name in reversed(ordered):
+        node = nodes[name]
+        following = max((from_here[one] for one in node.dependents), default=0)
+        nodes[name] = replace(node, num_following=following)
+        from_here[name] = following + _num_tokens(node)
+        longest = max(longest, from_here[name])
+    return longest
+
+
+def _num_tokens(node: StepNode) -> int:
+    """Tokens that a step may write, one behind the other; of a loop, in one round."""
+    inside = max((body.num_tokens for body in node.bodies.values()), default=0)
+    verb = node.step.verb
+    if not isinstance(verb, Gen):
+        return inside
+    turns = verb.turns if isinstance(verb.turns, tuple) else ()
+    written = [turn.sampling for turn in turns if isinstance(turn, WrittenTurn)]
+    most = [one.max_tokens for one in (*written, verb.sampling)]
+    return inside + sum(_UNBOUNDED if one is None else one for one in most)
 
 
 def programs_of(program: Program) -> Iterator[Program]:

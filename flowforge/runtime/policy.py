@@ -10,10 +10,12 @@ class RunPolicy:
     """No result depends on it, only what is computed when.
 
     foresees_branches: the first generations of a `for`'s branches begin when their element of the
-    list is there, while the rest of the list is being written.
+    list is there, while the rest of the list is being written. tells_chains: requests say what the
+    longest chain of steps behind them may still write, and more goes first.
     """
 
     foresees_branches: bool = True
+    tells_chains: bool = True
 
 
 WHOLE_POLICY = RunPolicy()

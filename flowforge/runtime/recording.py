@@ -52,7 +52,9 @@ if TYPE_CHECKING:
 PARTIAL_INTERVAL_S = 0.5
 """How often what models are writing is taken down: at most so much is written again."""
 
-_UNRECORDED = frozenset({"label", "priority", "written", "tags", "run_key", "tell"})
+_UNRECORDED = frozenset(
+    {"label", "priority", "num_following", "written", "tags", "run_key", "tell"}
+)
 """Fields of a request that change nothing of what a model writes."""
 
 _JOIN = ":join"

@@ -180,6 +180,12 @@ class ScopeState(MeasuredScope):
     failures: list[Failure] = field(default_factory=list[Failure])
 
     @property
+    def num_following(self) -> int:
+        """Tokens that may be written after it, in the longest chain of steps around it."""
+        owner = self.owner
+        return 0 if owner is None else owner.scope.num_following + owner.node.num_following
+
+    @property
     def token_meter(self) -> TokenMeter | None:
         """Counts tokens for expressions."""
         return self.meter

@@ -41,17 +41,32 @@ class Client:
         return SequenceId(self._last_id)
 
     def start(
-        self, sequence_id: SequenceId, max_tokens: int | None, *, priority: int = 0
+        self,
+        sequence_id: SequenceId,
+        max_tokens: int | None,
+        *,
+        priority: int = 0,
+        num_following: int = 0,
     ) -> Updates:
         """Begin a greedy generation."""
         updates = Updates()
         params = SamplingParams(max_tokens=max_tokens)
-        self.core.generate(sequence_id, GenerationRequest(params, priority=priority), updates)
+        request = GenerationRequest(params, priority=priority, num_following=num_following)
+        self.core.generate(sequence_id, request, updates)
         return updates
 
-    def request(self, tokens: list[int], max_tokens: int | None, *, priority: int = 0) -> Updates:
+    def request(
+        self,
+        tokens: list[int],
+        max_tokens: int | None,
+        *,
+        priority: int = 0,
+        num_following: int = 0,
+    ) -> Updates:
         """Open and start."""
-        return self.start(self.open(tokens), max_tokens, priority=priority)
+        return self.start(
+            self.open(tokens), max_tokens, priority=priority, num_following=num_following
+        )
 
     def run(self, *, most_steps: int = 5000) -> int:
         """Step until nothing is left to do; the number of steps."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from core_client import Client, is_over, output, text, usage_of
 from history_model import Updates, history_core, right_output
 
 from flowforge.engine import scheduler
 from flowforge.engine.kv.prefix_tree import Namespace
+from flowforge.engine.policy import SchedulingPolicy
 
 if TYPE_CHECKING:
-    import pytest
-
     from flowforge.engine.core import EngineCore
 
 PREFIX = text(320)
@@ -27,9 +27,11 @@ def order_of_ends(core: EngineCore, requests: dict[str, Updates]) -> list[str]:
     return ended
 
 
-def one_at_a_time() -> Client:
+def one_at_a_time(policy: SchedulingPolicy | None = None) -> Client:
     """A core that runs one sequence at a time and knows `PREFIX`."""
-    core, _, _ = history_core(num_pages=400, page_size=4, max_step_tokens=512, max_running=1)
+    core, _, _ = history_core(
+        num_pages=400, page_size=4, max_step_tokens=512, max_running=1, policy=policy
+    )
     client = Client(core)
     client.request(PREFIX, 1)
     client.run()
@@ -67,12 +69,38 @@ def test_of_equal_prefixes_the_one_that_came_first_goes_first() -> None:
     assert ["a", "b", "c"] == order_of_ends(client.core, requests)
 
 
-def steps_until_admitted(client: Client, most_steps: int) -> int | None:
+@pytest.mark.parametrize(("is_on", "order"), [(True, ["long", "short", "none"]),
+                                              (False, ["none", "short", "long"])])  # fmt: skip
+def test_of_equal_priority_who_has_more_behind_it_goes_first(is_on: bool, order: list[str]) -> None:
+    client = one_at_a_time(SchedulingPolicy(critical_first=is_on))
+    chains = {"none": 0, "short": 40, "long": 200}
+
+    requests = {
+        name: client.request(text(30, first=first), 1, num_following=num_following)
+        for first, (name, num_following) in enumerate(chains.items(), 9)
+    }
+
+    assert order == order_of_ends(client.core, requests)
+
+
+def test_priority_goes_before_what_is_behind() -> None:
+    client = one_at_a_time()
+
+    requests = {
+        "long": client.request(text(30, first=10), 1, num_following=10_000),
+        "urgent": client.request(text(30, first=9), 1, priority=1),
+    }
+
+    assert ["urgent", "long"] == order_of_ends(client.core, requests)
+
+
+def steps_until_admitted(client: Client, most_steps: int, *, num_following: int = 0) -> int | None:
     """A request without a hit waits while every step brings two that hit; None: it starves."""
     waiting = client.request(text(30, first=9), 1)
     for num_steps in range(1, most_steps + 1):
         for number in range(2):
-            client.request([*PREFIX, 1 + num_steps % 49, 1 + number], 1)
+            tokens = [*PREFIX, 1 + num_steps % 49, 1 + number]
+            client.request(tokens, 1, num_following=num_following)
         client.core.step()
         if output(waiting):
             return num_steps
@@ -85,6 +113,14 @@ def test_a_request_without_a_hit_is_admitted_under_endless_hits() -> None:
 
     assert num_steps is not None
     assert 1 < num_steps <= 10 + 20 + 1
+
+
+def test_a_request_with_nothing_behind_it_is_admitted_under_endless_long_chains() -> None:
+    """They are worth 320 tokens of prefix and 2 times 160 of what is behind: 20 steps."""
+    num_steps = steps_until_admitted(one_at_a_time(), most_steps=100, num_following=160)
+
+    assert num_steps is not None
+    assert 10 < num_steps <= 20 + 40 + 1
 
 
 def test_without_the_bonus_for_waiting_it_would_starve(monkeypatch: pytest.MonkeyPatch) -> None:
