@@ -87,7 +87,15 @@ def test_files_of_inputs_and_answers_may_begin_with_a_byte_order_mark(
     inputs, answers = tmp_path / "inputs.json", tmp_path / "answers.yaml"
     inputs.write_text('{"q": "a"}', encoding="utf-8-sig")
     answers.write_text("ask: yes\n", encoding="utf-8-sig")
-    options = ["--inputs", inputs, "--answers", answers, "--backend", script, "--no-journal"]
+    options: list[str | Path] = [
+        "--inputs",
+        inputs,
+        "--answers",
+        answers,
+        "--backend",
+        script,
+        "--no-journal",
+    ]
 
     assert 0 == flowforge("run", workflow, *options).exit_code
 
