@@ -16,8 +16,10 @@ from triton import knobs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Tensor: TypeAlias = Any
-"""Inside kernels: a tensor, a pointer or a number of Triton's, which no type checker knows."""
+    Tensor: TypeAlias = Any
+    """Inside kernels: a tensor, a pointer or a number of Triton's, which no type checker knows."""
+else:
+    Tensor = tl.tensor  # the compiler looks annotations up
 
 IS_INTERPRETED: bool = knobs.runtime.interpret
 """Whether kernels of this process run on the CPU."""

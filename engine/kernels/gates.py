@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 import triton.language as tl
 
-from flowforge.engine.kernels.dialect import cdiv, jit, sigmoid, tanh
+from flowforge.engine.kernels.dialect import Tensor, cdiv, jit, sigmoid, tanh
 
 if TYPE_CHECKING:
     from typing import Literal
 
-    from flowforge.engine.kernels.dialect import Tensor
 
 _BLOCK = 1024
 _ROOT = tl.constexpr(0.7978845608028654)  # sqrt(2 / pi)

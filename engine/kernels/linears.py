@@ -13,13 +13,12 @@ import torch
 import torch.nn.functional as F
 import triton.language as tl
 
-from flowforge.engine.kernels.dialect import IS_INTERPRETED, block_of, cdiv, dot, jit
+from flowforge.engine.kernels.dialect import IS_INTERPRETED, Tensor, block_of, cdiv, dot, jit
 from flowforge.engine.kernels.store import FP8, FP8_MOST
 
 if TYPE_CHECKING:
     from typing import Literal
 
-    from flowforge.engine.kernels.dialect import Tensor
     from flowforge.engine.models.quantized import QuantizedKind
 
 GROUP = 32

@@ -6,15 +6,10 @@ rounds between two operations is rounded here too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton.language as tl
 
-from flowforge.engine.kernels.dialect import block_of, jit
-
-if TYPE_CHECKING:
-    from flowforge.engine.kernels.dialect import Tensor
+from flowforge.engine.kernels.dialect import Tensor, block_of, jit
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

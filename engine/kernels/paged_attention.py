@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 
 import triton.language as tl
 
-from flowforge.engine.kernels.dialect import IS_INTERPRETED, block_of, dot, jit, tanh
+from flowforge.engine.kernels.dialect import IS_INTERPRETED, Tensor, block_of, dot, jit, tanh
 
 if TYPE_CHECKING:
     import torch
 
     from flowforge.engine.attention.interface import LayerAttention
-    from flowforge.engine.kernels.dialect import Tensor
 
 SPLIT = 256
 """Rows of an item: few enough that one sequence of some thousand tokens is work for a whole GPU."""

@@ -5,15 +5,10 @@ The rotation that encodes positions is RoFormer's (Su et al., 2021).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton.language as tl
 
-from flowforge.engine.kernels.dialect import block_of, jit
-
-if TYPE_CHECKING:
-    from flowforge.engine.kernels.dialect import Tensor
+from flowforge.engine.kernels.dialect import Tensor, block_of, jit
 
 
 def turn_heads(

@@ -21,12 +21,11 @@ import torch
 import triton.language as tl
 from triton.language import random
 
-from flowforge.engine.kernels.dialect import IS_INTERPRETED, block_of, cdiv, jit
+from flowforge.engine.kernels.dialect import IS_INTERPRETED, Tensor, block_of, cdiv, jit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowforge.engine.kernels.dialect import Tensor
     from flowforge.engine.sampling import SamplingParams
 
 # Typed as what never returns.
@@ -38,7 +37,7 @@ NO_NUMBER, NO_TOKEN = -1, -2
 
 _GREEDY_BELOW = 1e-4
 # Bits that a pass finds, and ids of a program; interpreted, programs cost and numbers do not.
-_BITS, _BLOCK = (8, 256) if IS_INTERPRETED else (4, 1024)
+_BITS, _BLOCK = (8, 256) if IS_INTERPRETED else (4, 512)
 _WAYS = 1 << _BITS
 _NEVER = 2.0  # a share of all that is never reached
 _ID_BITS = 20
@@ -219,7 +218,7 @@ def gumbel_tokens(scores: Scores, params: RowParams) -> torch.Tensor:
         num_blocks,
         BLOCK=_BLOCK,
         BLOCK_B=block_of(num_blocks, 1),
-        num_warps=4,
+        num_warps=8,
     )
     drawn = ids.gather(1, values.argmax(dim=1, keepdim=True)).squeeze(1)
     # Of a rank only the id behind the score is read.
@@ -290,7 +289,7 @@ def _search(scores: Scores, params: RowParams, cut: torch.Tensor, wanted: str) -
             WAYS=_WAYS,
             BLOCK=_BLOCK,
             BLOCK_B=block_of(num_blocks, 1),
-            num_warps=4,
+            num_warps=16,
         )
     return found
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import torch
 import triton.language as tl
 
-from flowforge.engine.kernels.dialect import block_of, jit, to_fp8
+from flowforge.engine.kernels.dialect import Tensor, block_of, jit, to_fp8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowforge.engine.kernels.dialect import Tensor
 
 FP8 = torch.float8_e4m3fn
 FP8_MOST = 448.0
