@@ -200,6 +200,8 @@ class Generation:
                         await take(piece)
 
     def _count_prompt(self, usage: GenerationUsage) -> None:
+        if self._asked.scores_prompt:
+            return  # it was computed for its scores, and what follows finds it there
         self.cost = replace(self.cost, cached_tokens=usage.reused_tokens)
 
     def _request(self, choice: int) -> GenerationRequest:

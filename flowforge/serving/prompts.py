@@ -45,7 +45,8 @@ def offer_of(request: ChatRequest) -> ToolOffer | None:
     choice: ToolChoice = (
         NamedTool(chosen.function.name) if isinstance(chosen, NamedChoice) else chosen
     )
-    max_calls = 1 if request.parallel_tool_calls is False else _MOST_CALLS
+    is_one = request.parallel_tool_calls is False or isinstance(choice, NamedTool)
+    max_calls = 1 if is_one else _MOST_CALLS
     return ToolOffer(definitions_of(request.tools), choice, max_calls)
 
 

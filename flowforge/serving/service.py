@@ -289,14 +289,19 @@ class Service:
             failure = failure_of(error)
             if failure.status != 400:
                 raise
+            message = failure.message
+            if error.code == _NO_FORM:
+                # What helps the author of a workflow is not what helps a client.
+                message = f'{error.message}; leave it out, or do not ask for "strict"'
             param = _FIELDS.get(error.code)
-            raise RequestError(replace(failure, param=param)) from error
+            raise RequestError(replace(failure, message=message, param=param)) from error
         finally:
             self.counts.num_compiling -= 1
 
 
+_NO_FORM = "WF411"
 _FIELDS = {
-    "WF411": "response_format",
+    _NO_FORM: "response_format",
     "WF414": "structured_outputs.regex",
     "WF415": "structured_outputs.choice",
     "WF421": "tools",

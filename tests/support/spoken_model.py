@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +43,7 @@ TOKENIZER = _BYTES.tokenizer
 _END_ID, _START_ID = _BYTES.control_ids[END], _BYTES.control_ids[START]
 _VOCAB_SIZE = _BYTES.vocabulary.vocab_size
 _BYTE_IDS = {TOKENIZER.token_bytes(one): one for one in range(256)}
+_NUM_HEAD = len(TOKENIZER.encode("assistant\n"))
 # Among what a constraint allows, the earlier letter wins: no two logits are equal.
 _NOISE = np.linspace(1.0, 0.0, _VOCAB_SIZE, dtype=np.float32)
 
@@ -53,6 +55,7 @@ class Pace:
         self._permits = threading.Semaphore(0)
         self.is_free = True
         self.num_steps = 0
+        self.failure: Exception | None = None
 
     def hold(self) -> None:
         """From now on each step needs a permit."""
@@ -72,6 +75,8 @@ class Pace:
         if not self.is_free:
             self._permits.acquire()
         self.num_steps += 1
+        if self.failure is not None:
+            raise self.failure
 
 
 class SpokenRunner(HistoryRunner):
@@ -97,12 +102,11 @@ class SpokenRunner(HistoryRunner):
 
 def next_id(history: tuple[int, ...]) -> int:
     """What the stand-in says after these tokens."""
-    starts = [idx for idx, one in enumerate(history) if one == _START_ID]
-    if not starts:
+    if _START_ID not in history:
         return _BYTE_IDS[_number_byte(len(history))]
-    head = len(TOKENIZER.encode("assistant\n"))
-    said = history[starts[-1] + 1 + head :]
-    wanted = _wanted(history[: starts[-1]])
+    start = len(history) - 1 - history[::-1].index(_START_ID)
+    said = history[start + 1 + _NUM_HEAD :]
+    wanted = _wanted(history[:start])
     if wanted is None:
         return _BYTE_IDS[_number_byte(len(said))]
     done = b"".join(map(TOKENIZER.token_bytes, said))
@@ -111,6 +115,7 @@ def next_id(history: tuple[int, ...]) -> int:
     return _BYTE_IDS[rest[:1]] if rest else _END_ID
 
 
+@lru_cache
 def _wanted(prompt: tuple[int, ...]) -> bytes | None:
     text = b"".join(map(TOKENIZER.token_bytes, prompt)).decode()
     _, _, last = text.rpartition(f"{START}user\n")
