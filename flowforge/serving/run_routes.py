@@ -61,7 +61,7 @@ class RunRoutes:
         run = self._run(request)
         told = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
         last = _event_number(told)
-        return self._service.stream(partial(_write_events, run, last))
+        return self._service.stream_to_its_end(partial(_write_events, run, last))
 
     async def answer(self, request: Request) -> Response:
         """POST /v1/runs/ID/answers: what a person says to a question of the run."""

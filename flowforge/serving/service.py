@@ -120,6 +120,10 @@ class Service:
         """A response that `write` writes."""
         return EventStream(write, self.settings.waits, self._cut, self.log_failure)
 
+    def stream_to_its_end(self, write: Body) -> EventStream:
+        """A response that nothing cuts: what it tells of is cut, and it has a last event."""
+        return EventStream(write, self.settings.waits, anyio.Event(), self.log_failure)
+
     async def unless_gone(self, request: Request, work: Callable[[], Awaitable[T]]) -> T:
         """See `event_stream.run_unless_gone`."""
         return await run_unless_gone(request.receive, self._cut, work)
