@@ -23,7 +23,8 @@ class SchedulingPolicy:
     logits of one. eviction: what is needed last, as its holders say, goes first, or what was used
     longest ago, whatever they say. spares_output: who is admitted leaves room for what it and the
     running ones will still write, so that they need not be preempted. critical_first: who has more
-    of its holder's program behind it goes earlier.
+    of its holder's program behind it goes earlier. frees_last_uses: pages whose last use was stated
+    are free at its end, and do not wait to be evicted.
     """
 
     reuse: Reuse = "tokens"
@@ -33,6 +34,7 @@ class SchedulingPolicy:
     eviction: Eviction = "next_use"
     spares_output: bool = True
     critical_first: bool = True
+    frees_last_uses: bool = True
 
     def __post_init__(self) -> None:
         for name, choices in (("reuse", Reuse), ("admission", Admission), ("eviction", Eviction)):

@@ -241,7 +241,7 @@ class Scheduler:
 
     def expect_last_use(self, sequence: Sequence) -> None:
         """Its holder needs a sequence's tokens until its end and never again."""
-        if self._policy.eviction == "lru":
+        if self._policy.eviction == "lru" or not self._policy.frees_last_uses:
             return
         sequence.expectation.is_last = True
 

@@ -59,6 +59,7 @@ BASELINES: dict[str, Baseline] = {
         _without("next_use", replace(_FLOW, eviction="lru")),
         _without("spared_output", replace(_FLOW, spares_output=False)),
         _without("critical", replace(_FLOW, critical_first=False)),
+        _without("last_use", replace(_FLOW, frees_last_uses=False)),
         replace(_ALL, name="flow-window", has_window=False),
         replace(_ALL, name="flow-shared_reads", shared_attention="off"),
     )

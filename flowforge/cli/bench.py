@@ -27,7 +27,7 @@ WORKLOAD_NAMES = (
 BASELINE_NAMES = (
     *("serial", "batch", "block16", "radix", "flow", "flow-duplicates", "flow-logits"),
     *("flow-order", "flow-next_use", "flow-spared_output", "flow-critical", "flow-window"),
-    "flow-shared_reads",
+    *("flow-last_use", "flow-shared_reads"),
 )
 SHAPE_NAMES = ("tiny", "smollm2-135m")
 """What --help lists without loading the engine."""
@@ -63,8 +63,8 @@ def bench() -> None:
     help="A policy of the same engine; may be repeated. serial: one call at a time, nothing is "
     "used again. batch: continuous batching, nothing is used again. block16: full pages are used "
     "again. radix: every token, prompts that come together are each computed. flow: all there is. "
-    "flow-PART: all but duplicates, logits, order, next_use, spared_output, critical, window or "
-    "shared_reads. Without it the first five.",
+    "flow-PART: all but duplicates, logits, order, next_use, spared_output, critical, last_use, "
+    "window or shared_reads. Without it the first five.",
 )
 @click.option(
     "--shape",

@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_SOON, _AFTER_FORKS = 0, 1
+"""In how many steps a conversation is needed: its function goes on with it, or its forks do first.
+
+More is not known of a function. What it has closed is needed by nobody.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -139,6 +145,7 @@ class Cursor:
         self._is_closed = False
         self._writes: str | None = None
         self._num_forks = 0
+        conversation.expect_use(_SOON)
 
     def add_user(self, text: str) -> None:
         """Append a user turn. Raises ChatBusy."""
@@ -162,10 +169,14 @@ class Cursor:
         if self._writes is not None:
             raise ChatBusy(f"the model writes {self._writes!r}")
         self._num_forks += 1
+        if self._num_forks == 1:
+            self._conversation.expect_use(_AFTER_FORKS)
         try:
             yield
         finally:
             self._num_forks -= 1
+            if self._num_forks == 0 and not self._is_closed:
+                self._conversation.expect_use(_SOON)
 
     @contextmanager
     def writing(self, name: str) -> Generator[None]:
@@ -261,6 +272,7 @@ class Cursor:
             yield
             if turn.is_whole:
                 dropped, self._conversation = self._conversation, turn.conversation
+                self._conversation.expect_use(_SOON)
         finally:
             await self.session.close(dropped)
 

@@ -9,6 +9,7 @@ from core_client import Client, output, text
 from history_model import Updates, history_core, right_output
 
 from flowforge.engine.kv.prefix_tree import Namespace
+from flowforge.engine.policy import SchedulingPolicy
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationRequest, SequenceId
 
@@ -139,6 +140,18 @@ def test_a_stated_last_use_frees_the_pages_at_once() -> None:
     client.core.close(sequence)
 
     assert (16, 0) == (kv.statistics().pages_free, kv.statistics().pages_cached)
+
+
+def test_without_freeing_last_uses_the_pages_stay_until_they_are_needed() -> None:
+    policy = SchedulingPolicy(frees_last_uses=False)
+    core, _, kv = history_core(num_pages=16, page_size=4, max_step_tokens=64, policy=policy)
+    client = Client(core)
+    sequence = computed(client, text(22))
+    client.core.expect_last_use(sequence)
+
+    client.core.close(sequence)
+
+    assert 22 == cached_len(kv, text(22))
 
 
 def test_a_last_use_frees_nothing_that_others_hold_expect_or_left_open() -> None:
