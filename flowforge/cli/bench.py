@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flowforge.cli import options
+from flowforge.cli.bench_serve import serve
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.printing import print_note, print_text
@@ -35,7 +36,10 @@ SHAPE_NAMES = ("tiny", "smollm2-135m")
 
 @click.group
 def bench() -> None:
-    """Measure the engine on this machine."""
+    """Measure the engine on this machine, and servers."""
+
+
+bench.add_command(serve)
 
 
 @bench.command

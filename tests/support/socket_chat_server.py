@@ -48,6 +48,10 @@ class _Handler(BaseHTTPRequestHandler):
         content = "".join([*events, "data: [DONE]\n\n"]).encode()
         self._send(reply.status, "text/event-stream", content, dict(reply.headers))
 
+    def do_GET(self) -> None:
+        listed = json.dumps({"object": "list", "data": [{"id": "first-model"}]}).encode()
+        self._send(200, "application/json", listed, {})
+
     def _send(self, status: int, kind: str, content: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
         for name, value in {"Content-Type": kind, **headers}.items():
