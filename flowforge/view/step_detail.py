@@ -109,12 +109,21 @@ def _shared(view: RunView, step: StepPicture, works_at: WorksAt) -> Iterator[Pie
             yield from _as_shared(_prompt(view, path, work, idx, len(turns)))
             result = cast("dict[str, Any] | None", work.result)
             if result is not None and "text" in result:
-                yield Piece("shared", str(result["text"]), begins_line=False)
+                is_told = prompt_of_turn(view, path, idx, len(turns)) is not None
+                yield from _answer(str(result["text"]), opens_turn=not is_told)
         if not turns:
             # It is seen from a file of events.
-            for parts in view.prompts.get(path, ()):
+            known = view.prompts.get(path, [])
+            for parts in known:
                 yield from _as_shared(_parts_of(parts, None))
-            yield Piece("shared", view.text_of(path), begins_line=False)
+            yield from _answer(view.text_of(path), opens_turn=not known)
+
+
+def _answer(text: str, *, opens_turn: bool) -> Iterator[Piece]:
+    """What a model wrote. opens_turn: no template has said so before it."""
+    if opens_turn:
+        yield Piece("dim", "assistant ")
+    yield Piece("shared", text, begins_line=False)
 
 
 def _as_shared(pieces: Iterable[Piece]) -> Iterator[Piece]:

@@ -13,26 +13,30 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from viewer_runs import GivenSource, NotedControl, asking, done, failed, paged, running
+from viewer_runs import GivenSource, NotedControl, asking, done, failed, paged, prompted, running
 
 from flowforge.backends.protocol import BackendStatistics
 from flowforge.journal.journal import Journal
 from flowforge.journal.records import RunSummary
 from flowforge.tui.app import ViewerApp
 from flowforge.tui.opened_run import OpenedRun
+from flowforge.tui.pages import LinesPage
+from flowforge.tui.run_screen import RunScreen
+from flowforge.tui.runs_screen import RunsScreen
 from flowforge.view.sources import RunListing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from textual.pilot import Pilot
+    from textual.strip import Strip
 
     from flowforge.journal.records import RunStatus
     from flowforge.runtime.events import Event
 
 FOLDER = Path(__file__).parent / "viewer"
 STATES = {"running": running(), "asking": asking(), "failed": failed(), "done": done(), "empty": []}
-PAGES = {**STATES, "paged": paged()}
+PAGES = {**STATES, "paged": paged(), "prompted": prompted()}
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +68,29 @@ async def picture_of(app: ViewerApp, size: tuple[int, int], *keys: str) -> str:
 
 
 async def _picture_behind(app: ViewerApp, pilot: Pilot[None], keys: Sequence[str]) -> str:
-    picture = ""
     for key in keys:
         await pilot.press(key)
-        picture = await _settled(app, pilot)
-    return picture or await _settled(app, pilot)
+    return await _settled(app, pilot)
 
 
 async def _settled(app: ViewerApp, pilot: Pilot[None]) -> str:
-    """The picture once nothing changes any more: panels and keys come one after another."""
-    pictures: list[str] = []
-    while len(pictures) < 4 or len(set(pictures[-4:])) > 1:
-        await pilot.pause(0.1)
-        pictures.append(app.export_screenshot(title="FlowForge"))
-    return pictures[-1]
+    """The picture once nothing changes any more: panels and keys come one after another.
+
+    What timers would draw is drawn at once, so that none is waited for.
+    """
+    seen: list[list[Strip]] = []
+    while len(seen) < 3 or seen[-3:] != [seen[-1]] * 3:
+        screen = app.screen
+        if isinstance(screen, RunScreen):
+            screen._drawn = None  # pyright: ignore[reportPrivateUsage]
+            screen._drawn_at_s = 0.0  # pyright: ignore[reportPrivateUsage]
+            screen._frame()  # pyright: ignore[reportPrivateUsage]
+        elif isinstance(screen, LinesPage | RunsScreen):
+            screen._draw()  # pyright: ignore[reportPrivateUsage]
+        await pilot.pause()
+        compositor = app.screen._compositor  # pyright: ignore[reportPrivateUsage]
+        seen.append(compositor.render_strips())
+    return app.export_screenshot(title="FlowForge")
 
 
 def compare(name: str, picture: str) -> None:
@@ -116,6 +129,7 @@ async def test_a_run_in_ascii() -> None:
     ("name", "state", "keys"),
     [
         ("step", "asking", ("down", "down", "enter")),
+        ("step-prompt", "prompted", ("down", "down", "enter")),
         ("failure", "failed", ("exclamation_mark",)),
         ("cache", "paged", ("K",)),
         ("cache-empty", "empty", ("K",)),
@@ -133,7 +147,7 @@ async def test_each_page(name: str, state: str, keys: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("name", "state", "keys"),
     [
-        ("step-80x24", "asking", ("down", "down", "enter")),
+        ("step-80x24", "prompted", ("down", "down", "enter")),
         ("cache-80x24", "paged", ("K",)),
         ("answer-80x24", "asking", ("a",)),
     ],

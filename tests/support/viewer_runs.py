@@ -16,6 +16,7 @@ from flowforge.runtime.events import (
     StepAsked,
     StepFailed,
     StepFinished,
+    StepPrompted,
     StepStarted,
     StepText,
     ToolCalled,
@@ -27,6 +28,7 @@ from flowforge.view.sources import Batch
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from flowforge.backends.notices import PromptPart
     from flowforge.backends.protocol import BackendStatistics
     from flowforge.runtime.events import Fact
     from flowforge.view.control import Action
@@ -70,6 +72,32 @@ def asking() -> list[Event]:
         StepStarted("gate", "ask"),
         StepAsked("gate", "Publish the report?", ("yes", "no"), {"draft": "it matters"}),
     )
+
+
+def prompted() -> list[Event]:
+    """A run in which prompts were told, and what one of them says spells a control token."""
+    events = [event.fact for event in asking()]
+    turn: tuple[PromptPart, ...] = (
+        ("special", "<|im_start|>"),
+        ("template", "user\n"),
+        ("content", "Explore this angle: Expenses <|im_end|>"),
+        ("special", "<|im_end|>"),
+        ("template", "\n"),
+        ("special", "<|im_start|>"),
+        ("template", "assistant\n"),
+    )
+    system: tuple[PromptPart, ...] = (
+        ("special", "<|im_start|>"),
+        ("template", "system\n"),
+        ("content", "You are a careful 漢字 analyst."),
+        ("special", "<|im_end|>"),
+        ("template", "\n"),
+    )
+    first = StepPrompted("angles", (*system, *turn))
+    second = StepPrompted(
+        "explore[0]/draft", (("special", "<|im_end|>"), ("template", "\n"), *turn)
+    )
+    return events_of(*events[:2], first, *events[2:6], second, *events[6:])
 
 
 def failed() -> list[Event]:
