@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 class Counts:
     """The same on every machine.
 
-    prefill_amplification: prompt tokens computed over distinct ones. read_amplification: KV rows
-    read over distinct ones, summed over steps. peak_pages: held at once; least_pages: that hold the
-    rows of the greatest step. num_steps, critical_len: steps made, and of the longest chain.
+    prefill_amplification: prompt tokens computed, and output tokens computed again, over distinct
+    prompt tokens. read_amplification: KV rows read over distinct ones, summed over steps.
+    peak_pages: held at once; least_pages: that the sequences which ran then need, full pages once
+    for all and a partly filled one for each. num_steps, critical_len: steps made, and those of the
+    longest chain of calls at least.
     """
 
     prompt_tokens: int
@@ -57,12 +59,13 @@ class Times:
 def counts_of(workload: Workload, run: ProgramRun) -> Counts:
     """What a run computed and read."""
     statistics = run.statistics
+    num_prefilled = statistics.prefilled_tokens + run.num_refilled
     return Counts(
         prompt_tokens=run.counts.prompt,
         output_tokens=run.counts.output,
         unique_tokens=run.counts.unique,
-        prefilled_tokens=statistics.prefilled_tokens,
-        prefill_amplification=statistics.prefilled_tokens / run.counts.unique,
+        prefilled_tokens=num_prefilled,
+        prefill_amplification=num_prefilled / run.counts.unique,
         read_amplification=statistics.reads.amplification,
         peak_pages=statistics.kv.pages_peak_held,
         least_pages=run.least_pages,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -28,9 +28,13 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The prompt of an earlier call and what it wrote: its conversation goes on."""
+    """The prompt of an earlier call and what it wrote: its conversation goes on.
+
+    num_tokens: only so many of them, where a context was cut; None for all.
+    """
 
     call_idx: int
+    num_tokens: int | None = None
 
 
 Part: TypeAlias = Segment | Output | Continued
@@ -84,12 +88,29 @@ class Workload:
 
     @property
     def critical_len(self) -> int:
-        """Steps of the longest chain of calls: one for each prompt, one for each output token."""
+        """Steps that the longest chain of calls takes at least: one for each output token.
+
+        The first token comes with the prompt's last, and a prompt alone takes one step.
+        """
         longest: list[int] = []
         for call in self.calls:
             before = max((longest[idx] for idx in call.needs), default=0)
-            longest.append(before + call.num_output + 1)
+            longest.append(before + max(1, call.num_output))
         return max(longest, default=0)
+
+    def scaled(self, divisor: int, wait_factor: float) -> Workload:
+        """The same with all lengths divided, none to nothing, and waits that much as long."""
+        scaled = Workload(self.name)
+        for call in self.calls:
+            scaled.add(
+                call.program,
+                [_shortened(part, divisor) for part in call.parts],
+                -(-call.num_output // divisor),
+                call.needs,
+                call.wait_s * wait_factor,
+                call.arrival_s * wait_factor,
+            )
+        return scaled
 
     def first_programs(self, num_programs: int) -> Workload:
         """The same with the first so many programs only."""
@@ -107,7 +128,14 @@ class Workload:
 def _moved(part: Part, place: Mapping[int, int]) -> Part:
     if isinstance(part, Segment):
         return part
-    return type(part)(place[part.call_idx])
+    return replace(part, call_idx=place[part.call_idx])
+
+
+def _shortened(part: Part, divisor: int) -> Part:
+    if isinstance(part, Segment) or (isinstance(part, Continued) and part.num_tokens is not None):
+        assert part.num_tokens is not None, "a segment has a length"
+        return replace(part, num_tokens=-(-part.num_tokens // divisor))
+    return part
 
 
 @dataclass(slots=True)
@@ -125,11 +153,16 @@ class Texts:
             if isinstance(part, Segment):
                 ids += self.draw(part)
                 continue
+            output = self.outputs.get(part.call_idx)
             if isinstance(part, Continued):
-                ids += self.prompts.get(part.call_idx, ())
-            if part.call_idx not in self.outputs:
+                said = self.prompts.get(part.call_idx, ()) + (output or ())
+                ids += said[: part.num_tokens]
+                if output is None and (part.num_tokens is None or part.num_tokens > len(said)):
+                    break
+            elif output is None:
                 break
-            ids += self.outputs[part.call_idx]
+            else:
+                ids += output
         return tuple(ids)
 
 

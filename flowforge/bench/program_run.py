@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.bench.program_calls import Segment, Texts, count_tokens, with_unlike_tokens
 from flowforge.bench.program_window import ProgramWindow, program_needs
-from flowforge.bench.step_log import StepLog
+from flowforge.bench.step_log import LivePages, StepLog
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import (
@@ -62,9 +62,9 @@ class StepFigures:
 class ProgramRun:
     """What a run came to.
 
-    makespan_s: by the run's clock, waits for tools included. least_pages: that hold the rows which
-    the greatest step read. num_refilled: output tokens that were computed again. log: who ran in
-    each step. steps: every step.
+    makespan_s: by the run's clock, waits for tools included. least_pages: that hold the tokens of
+    the calls which ran when most pages were held. num_refilled: output tokens that were computed
+    again. log: who ran in each step. steps: every step.
     """
 
     texts: Texts
@@ -154,7 +154,8 @@ class _Runner:
         self._log = StepLog(core.page_size)
         self._steps: list[StepFigures] = []
         self._waited_s: list[float] = []
-        self._most_rows = 0
+        self._live = LivePages(core.page_size)
+        self._peak_pages = self._least_pages = 0
         self._closed = _roots_by_program(workload)
         self._num_left = Counter(call.program for call in workload.calls)
         needs: dict[int, ProgramNeed] = {}
@@ -189,7 +190,7 @@ class _Runner:
             makespan_s=self._now_s,
             cpu_s=time.process_time() - cpu_at,
             wall_s=time.monotonic() - started_at,
-            least_pages=-(-self._most_rows // self._core.page_size),
+            least_pages=self._least_pages,
             num_refilled=self._num_refilled(),
         )
 
@@ -264,12 +265,23 @@ class _Runner:
         step_s = self._rules.step_s
         seconds = time.monotonic() - started_at if step_s is None else step_s
         self._now_s += seconds
-        self._most_rows = max(self._most_rows, self._log.num_distinct)
+        self._look_at_pages()
         self._steps.append(StepFigures(self._log.num_rows, seconds))
         ended = [idx for idx, sink in self._sinks.items() if self._look(idx, sink)]
         for idx in ended:
             del self._sinks[idx]
             self._end(self._calls[idx])
+
+    def _look_at_pages(self) -> None:
+        """What the calls needed when most pages were held."""
+        self._live.noted(self._log.steps[-1], self._texts)
+        peak_pages = self._core.statistics().kv.pages_peak_held
+        if peak_pages > self._peak_pages:
+            self._peak_pages = peak_pages
+            self._least_pages = self._live.count(self._tokens_of)
+
+    def _tokens_of(self, idx: int) -> Ids:
+        return self._texts.prompts[idx] + tuple(self._sinks[idx].arrived)
 
     def _look(self, idx: int, sink: _Sink) -> bool:
         if isinstance(sink.end, GenerationFailed):
@@ -291,6 +303,7 @@ class _Runner:
             self._hold_coming(self._coming_after(idx))
             self._core.expect_last_use(SequenceId(idx + 1))
         self._core.close(SequenceId(idx + 1))
+        self._live.ended(idx)
         self._num_left[call.program] -= 1
         if self._num_left[call.program] == 0:
             self._window.close(call.program)

@@ -64,16 +64,28 @@ def ratio_lines(suite: SuiteResult, baseline: str) -> list[str]:
     return lines
 
 
-def as_json(suite: SuiteResult, machine: str, *, with_ratios: bool) -> Mapping[str, object]:
+def as_json(suite: SuiteResult, *, with_ratios: bool) -> Mapping[str, object]:
     """Everything, for programs. with_ratios: whether the times may be compared."""
     quiet = suite.quietness
     return {
-        "machine": machine,
+        "machine": suite.machine,
         "is_quiet": quiet.is_quiet,
         "cpu_share": quiet.cpu_share,
         "others_cores": quiet.others,
         "may_compare_times": with_ratios,
+        "ratios": _ratios(suite) if with_ratios else {},
         "results": [asdict(one) for one in suite.results],
+    }
+
+
+def _ratios(suite: SuiteResult) -> dict[str, dict[str, float | None]]:
+    """How often as quick the last policy is as each other one: by workload, and all together."""
+    names = dict.fromkeys(one.workload for one in suite.results)
+    *others, last = dict.fromkeys(one.baseline for one in suite.results)
+    return {
+        other: {name: suite.ratio(name, last, other) for name in names}
+        | {"geometric mean": suite.geometric_mean(last, other)}
+        for other in others
     }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from flowforge.bench.figures import Counts, Times, counts_of, times_of
 from flowforge.bench.program_calls import count_tokens, with_unlike_tokens
 from flowforge.bench.program_run import RunRules, run_programs
-from flowforge.bench.quiet import Quietness, QuietnessMeter
+from flowforge.bench.quiet import Quietness, QuietnessMeter, machine_line
 from flowforge.bench.random_model import SHAPES, write_random_model
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.loading import load_core
@@ -40,13 +40,25 @@ class BenchModel:
 class SuiteOptions:
     """max_running: sequences in one step. repeats: timed runs of each, 0 to count in one run only.
 
-    num_pages: of the pool; None for enough that nothing is evicted.
+    num_pages: of the pool; None for enough that nothing is evicted. page_size: tokens a page.
     """
 
     max_running: int = 32
     max_step_tokens: int = 512
     repeats: int = 5
     num_pages: int | None = None
+    page_size: int = 16
+
+    @classmethod
+    def scaled(cls, divisor: int, *, repeats: int, num_pages: int | None) -> SuiteOptions:
+        """For a workload whose lengths are divided: so are pages, and the tokens of a step."""
+        whole = cls()
+        return cls(
+            max_step_tokens=max(whole.max_step_tokens // divisor, whole.max_running),
+            repeats=repeats,
+            num_pages=num_pages,
+            page_size=max(1, whole.page_size // divisor),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +74,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """quietness: of the machine over all runs."""
+    """quietness: of the machine over all runs. machine: what it is."""
 
     results: tuple[Result, ...]
     quietness: Quietness
+    machine: str
 
     def ratio(self, workload: str, baseline: str, to: str) -> float | None:
         """How often as quick `baseline` is as `to` on a workload; None where one was not timed."""
@@ -105,28 +118,30 @@ def run_suite(
     """
     meter, results = QuietnessMeter(), list[Result]()
     for workload in workloads:
-        num_pages = options.num_pages or _enough_pages(workload, options)
+        num_pages = options.num_pages or enough_pages(workload, options)
         runs: dict[str, list[ProgramRun]] = {one.name: [] for one in baselines}
         for _ in range(max(1, options.repeats)):
             for baseline in baselines:
-                run = _run_once(workload, baseline, model, options, num_pages)
+                run = run_once(workload, baseline, model, options, num_pages)
                 runs[baseline.name].append(run)
         for name, of_baseline in runs.items():
             times = times_of(workload, of_baseline) if options.repeats else None
             counts = counts_of(workload, of_baseline[0])
             results.append(Result(workload.name, name, num_pages, counts, times))
             tell(results[-1])
-    return SuiteResult(tuple(results), meter.look())
+    return SuiteResult(tuple(results), meter.look(), machine_line())
 
 
-def _run_once(
+def run_once(
     workload: Workload,
     baseline: Baseline,
     model: BenchModel,
     options: SuiteOptions,
     num_pages: int,
 ) -> ProgramRun:
+    """One run on a fresh engine. Raises what the engine fails with."""
     config = EngineConfig(
+        page_size=options.page_size,
         num_pages=num_pages,
         max_step_tokens=options.max_step_tokens,
         max_running=baseline.max_running or options.max_running,
@@ -144,11 +159,11 @@ def _run_once(
     )
 
 
-def _enough_pages(workload: Workload, options: SuiteOptions) -> int:
+def enough_pages(workload: Workload, options: SuiteOptions) -> int:
     """For all distinct tokens, or for all that runs at once with nothing shared."""
     texts = with_unlike_tokens(workload)
     counts = count_tokens(workload, texts)
-    page_size = EngineConfig().page_size
+    page_size = options.page_size
     lengths = (len(texts.prompts[call.idx]) + call.num_output for call in workload.calls)
     running = sorted(lengths, reverse=True)[: options.max_running]
     shared = (counts.unique + counts.output) // page_size + 2 * len(workload.calls)

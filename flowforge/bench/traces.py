@@ -22,10 +22,12 @@ COLUMNS = (
 def read_trace(path: Path) -> Workload:
     """One program a session, one call a round.
 
-    arrival_time: seconds from the start of the trace, when the first round comes. prefix_len:
-    tokens that a first round has in common with the first rounds of other sessions; in later rounds
-    it is what was said before, and is not read. input_len: tokens that are new in a round.
-    tool_wait_after_ms: until the next round. Raises WorkflowError WF533 for a file that is not so.
+    arrival_time: seconds from the start of the trace, when the first round comes; later ones come
+    when the one before has ended and its tool is back. prefix_len: in a first round, tokens that it
+    has in common with the first rounds of other sessions; in later ones, so many tokens of what the
+    session has said are gone on with, fewer where its context was cut. input_len: tokens that are
+    new in a round. tool_wait_after_ms: until the next round. Raises WorkflowError WF533 for a file
+    that is not so.
     """
     workload = Workload(path.stem)
     last: dict[str, int] = {}
@@ -62,7 +64,7 @@ def _add_round(
     before: list[int] = []
     if session in last:
         before = [last[session]]
-        parts.insert(0, Continued(last[session]))
+        parts.insert(0, Continued(last[session], num_prefix))
     elif num_prefix:
         parts.insert(0, Segment("prefix", num_prefix))
     program = list(last).index(session) if session in last else len(last)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 
 from flowforge.bench.baselines import BASELINES, MAIN_BASELINES
 from flowforge.bench.quiet import Quietness
+from flowforge.bench.result_files import read_results
 from flowforge.bench.suite import SuiteOptions, random_model, run_suite
 from flowforge.bench.workloads import WORKLOADS
 from flowforge.cli.app import app
+from flowforge.errors import WorkflowError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from flowforge.bench.suite import BenchModel, Result
 
@@ -71,6 +75,58 @@ def test_the_command_counts_and_prints_json() -> None:
     assert of_flow["workload"] == "skeleton"
     assert of_flow["counts"]["prefill_amplification"] == 1
     assert of_flow["times"] is None
+
+
+def test_results_of_several_runs_are_shown_together(tmp_path: Path) -> None:
+    """Two workloads measured one after the other, each written as JSON."""
+    words = "bench workflows --shape tiny --programs 1 --scale 8 --repeats 1 --json --workload"
+    files = [tmp_path / f"{name}.json" for name in ("skeleton", "mmlu5shot")]
+    for path in files:
+        run = [*words.split(), path.stem, "--baseline", "batch", "--baseline", "flow"]
+        printed = CliRunner().invoke(app, [*run, "--even-if-busy"])
+        assert printed.exit_code == 0, printed.output
+        path.write_text(printed.stdout)
+    plot = tmp_path / "plot.svg"
+
+    shown = CliRunner().invoke(
+        app,
+        ["bench", "figures", *map(str, files), "--even-if-busy", "--plot", str(plot)],
+    )
+
+    assert shown.exit_code == 0, shown.output
+    assert "flow over batch:" in shown.stdout
+    assert "(geometric mean of 2;" in shown.stdout
+    root = ElementTree.parse(plot).getroot()
+    labels = {"".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"skeleton", "mmlu5shot", "geometric mean", "flow"} <= labels
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("{}", "KeyError: 'results'"), ("no json", "JSONDecodeError"), (None, "cannot be read")],
+)
+def test_a_file_that_holds_no_results_is_told(
+    text: str | None, reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "results.json"
+    if text is not None:
+        path.write_text(text)
+
+    with pytest.raises(WorkflowError, match=reason) as caught:
+        read_results([path])
+
+    assert caught.value.code == "WF534"
+
+
+def test_a_workload_is_not_joined_twice(tmp_path: Path) -> None:
+    words = "bench workflows --shape tiny --count --json --workload skeleton --programs 1"
+    result = CliRunner().invoke(app, [*words.split(), "--baseline", "flow"])
+    files = [tmp_path / "first.json", tmp_path / "second.json"]
+    for path in files:
+        path.write_text(result.stdout)
+
+    with pytest.raises(WorkflowError, match=r"'skeleton' is in .*first\.json as well"):
+        read_results(files)
 
 
 @pytest.mark.parametrize(

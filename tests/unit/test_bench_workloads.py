@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flowforge.bench.baselines import BASELINES, MAIN_BASELINES
-from flowforge.bench.program_calls import Continued, Output, count_tokens, with_unlike_tokens
+from flowforge.bench.program_calls import (
+    Continued,
+    Output,
+    Segment,
+    Workload,
+    count_tokens,
+    with_unlike_tokens,
+)
 from flowforge.bench.random_model import SHAPES
 from flowforge.bench.traces import read_trace
 from flowforge.bench.workloads import WORKLOADS
-from flowforge.cli.bench import BASELINE_NAMES, SHAPE_NAMES, WORKLOAD_NAMES
+from flowforge.cli.bench_options import BASELINE_NAMES, SHAPE_NAMES, WORKLOAD_NAMES
 from flowforge.errors import WorkflowError
 
 if TYPE_CHECKING:
@@ -114,3 +121,38 @@ def test_a_trace_that_is_none_is_told_with_its_place(
 
     assert caught.value.code == "WF533"
     assert caught.value.location is not None
+
+
+def test_a_round_goes_on_with_as_much_as_the_trace_says(tmp_path: Path) -> None:
+    """The second round's context was cut to 60 tokens; the third goes on with nothing."""
+    path = tmp_path / "agents.csv"
+    path.write_text(HEADER + "a,0,0,0,100,8,0\na,0,1,60,10,4,0\na,0,2,0,5,4,0\n")
+
+    workload = read_trace(path)
+    texts = with_unlike_tokens(workload)
+
+    first, second, third = (texts.prompts[idx] for idx in range(3))
+    assert [100, 70, 5] == [len(prompt) for prompt in (first, second, third)]
+    assert first[:60] == second[:60]
+    assert not {*first, *second} & {*third}
+
+
+def test_a_scaled_workload_has_the_same_calls_of_divided_lengths() -> None:
+    whole = WORKLOADS["react"]()
+
+    scaled = whole.scaled(4, 0.1)
+
+    counts = count_tokens(scaled, with_unlike_tokens(scaled))
+    of_whole = count_tokens(whole, with_unlike_tokens(whole))
+    assert [call.needs for call in whole.calls] == [call.needs for call in scaled.calls]
+    assert 4 * counts.prompt == pytest.approx(of_whole.prompt, rel=0.02)
+    assert 4 * counts.unique == pytest.approx(of_whole.unique, rel=0.1)
+    assert {0.05, 0.0} == {round(call.wait_s, 9) for call in scaled.calls}
+
+
+def test_the_longest_chain_takes_a_step_for_each_token() -> None:
+    workload = Workload("chain")
+    first = workload.add(0, [Segment("a", 10)], 3)
+    workload.add(0, [Continued(first)], 0, [first])
+
+    assert 3 + 1 == workload.critical_len

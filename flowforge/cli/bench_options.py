@@ -1,0 +1,90 @@
+"""What the commands of `flowforge bench` have in common."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from flowforge.bench.program_calls import Workload
+    from flowforge.bench.suite import BenchModel
+
+WORKLOAD_NAMES = (
+    *("tot3x3", "tot_deep2x4", "judge6", "react", "genagents", "mmlu5shot", "hellaswag20"),
+    *("tips5", "skeleton", "chat_short", "chat_long", "json_fields", "chain_sum", "map_reduce"),
+    *("gpts4", "multi_agent_code", "agent_rollout", "kvflow_cycle", "multi_few_shot"),
+)
+BASELINE_NAMES = (
+    *("serial", "batch", "block16", "radix", "flow", "flow-duplicates", "flow-logits"),
+    *("flow-order", "flow-next_use", "flow-spared_output", "flow-critical", "flow-window"),
+    "flow-shared_reads",
+)
+SHAPE_NAMES = ("tiny", "small", "smollm2-135m")
+"""What --help lists without loading the engine."""
+
+workload_names = click.option(
+    "--workload",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    type=click.Choice(WORKLOAD_NAMES),
+    help=f"Only this one; may be repeated. Of {', '.join(WORKLOAD_NAMES)}.",
+)
+baseline_names = click.option(
+    "--baseline",
+    "baselines",
+    multiple=True,
+    metavar="NAME",
+    type=click.Choice(BASELINE_NAMES),
+    help="A policy of the same engine; may be repeated. serial: one call at a time, nothing is "
+    "used again. batch: continuous batching, nothing is used again. block16: full pages are used "
+    "again. radix: every token, prompts that come together are each computed. flow: all there is. "
+    "flow-PART: all but duplicates, logits, order, next_use, spared_output, critical, "
+    "window or shared_reads.",
+)
+shape = click.option(
+    "--shape",
+    metavar="NAME",
+    type=click.Choice(SHAPE_NAMES),
+    help=f"Random weights of a shape instead of a model: {', '.join(SHAPE_NAMES)}.",
+)
+num_programs = click.option(
+    "--programs",
+    "num_programs",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Only the first N programs of each workload.",
+)
+
+
+def named_workloads(names: tuple[str, ...], num_programs: int | None) -> list[Workload]:
+    """The workloads of these names, all without one."""
+    from flowforge.bench.workloads import WORKLOADS
+
+    workloads = [WORKLOADS[name]() for name in names or WORKLOADS]
+    return first_programs(workloads, num_programs)
+
+
+def first_programs(workloads: list[Workload], num_programs: int | None) -> list[Workload]:
+    """The same with the first so many programs only."""
+    if num_programs is None:
+        return workloads
+    return [workload.first_programs(num_programs) for workload in workloads]
+
+
+def bench_model(shape: str | None, model: str | None) -> AbstractContextManager[BenchModel]:
+    """Random weights of a shape, or a model's; there within the block."""
+    from flowforge.bench.suite import BenchModel, random_model
+
+    if shape is not None:
+        return random_model(shape)
+    from flowforge.engine.model_store import resolve_model
+    from flowforge.engine.models.config import read_model_config
+
+    directory: Path = resolve_model(model).directory
+    return nullcontext(BenchModel(directory, read_model_config(directory).vocab_size))
