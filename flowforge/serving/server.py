@@ -118,12 +118,15 @@ class Server:
         )
         with anyio.move_on_after(drain_s):
             await self._all_over()
-        if runs.num_running:
-            _logger.info("ending: %d runs are cut, and can be resumed", runs.num_running)
-            await runs.cut()
-        if admission.num_active:
-            _logger.info("ending: %d requests are cut", admission.num_active)
-            self._service.cut()
+        if admission.num_active or runs.num_running:
+            _logger.info(
+                "ending: %d requests and %d runs are cut; runs can be resumed",
+                admission.num_active,
+                runs.num_running,
+            )
+        # Runs first: who follows one gets its last event.
+        await runs.cut()
+        self._service.cut()
         self._server.should_exit = True
 
     async def _all_over(self) -> None:
