@@ -6,6 +6,7 @@ import click
 
 from flowforge.cli.bench_figures import figures
 from flowforge.cli.bench_pressure import pressure
+from flowforge.cli.bench_serve import serve
 from flowforge.cli.bench_workflows import workflows
 
 
@@ -16,4 +17,5 @@ def bench() -> None:
 
 bench.add_command(workflows)
 bench.add_command(pressure)
+bench.add_command(serve)
 bench.add_command(figures)
