@@ -22,12 +22,18 @@ MAX_LINE_CHARS = 20_000
 
 JOINERS = "\u200c\u200d"
 _KEPT_FORMATS = {*JOINERS}  # scripts and emoji need them
+_LOOKS = {*"\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"}
+"""Only the look of the emoji before depends on them, and terminals differ in how wide it is then."""
+
 _LOOSE_JOINERS = re.compile(rf"(?<!\S)[{JOINERS}]+|[{JOINERS}]+(?!\S)")
 
 
 def printable(text: str) -> str:
-    """The text with line feeds kept, tabs as spaces and everything that controls as marks."""
-    if text.isprintable():
+    """The text with line feeds kept, tabs as spaces and everything that controls as marks.
+
+    What gives emoji a colour or a skin is left out.
+    """
+    if text.isascii() and text.isprintable():
         return text
     return text.translate(_MARKS)
 
@@ -119,6 +125,8 @@ class _Marks(dict[int, "int | str"]):
 
 
 def _mark(char: str) -> int | str:
+    if char in _LOOKS:
+        return ""
     if char == "\n" or char.isprintable() or char in _KEPT_FORMATS:
         return char
     if char == "\t":

@@ -63,6 +63,11 @@ def test_ends_and_beginnings_fit_on_a_line(text: str, width: int) -> None:
     assert "\n" not in last_cells(text, width) + first_cells(text, width)
 
 
+def test_an_emoji_is_as_wide_as_every_terminal_has_it() -> None:
+    # tmux 3.3 has one cell for a heart with a colour, two more for a skin; others do not.
+    assert "❤ 👍 1\u20e3 🏳\u200d🌈" == printable("❤\ufe0f 👍\U0001f3fd 1\ufe0f\u20e3 🏳\ufe0f\u200d🌈")
+
+
 def test_a_joiner_joins_neither_a_space_nor_a_border() -> None:
     family = "👩\u200d👩\u200d👧"
 
