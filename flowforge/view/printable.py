@@ -23,7 +23,7 @@ MAX_LINE_CHARS = 20_000
 JOINERS = "\u200c\u200d"
 _KEPT_FORMATS = {*JOINERS}  # scripts and emoji need them
 _LOOKS = {*"\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"}
-"""Only the look of the emoji before depends on them, and terminals differ in how wide it is then."""
+"""The look of the emoji before depends on them, and terminals differ in how wide it is then."""
 
 _LOOSE_JOINERS = re.compile(rf"(?<!\S)[{JOINERS}]+|[{JOINERS}]+(?!\S)")
 

@@ -65,7 +65,9 @@ def test_ends_and_beginnings_fit_on_a_line(text: str, width: int) -> None:
 
 def test_an_emoji_is_as_wide_as_every_terminal_has_it() -> None:
     # tmux 3.3 has one cell for a heart with a colour, two more for a skin; others do not.
-    assert "❤ 👍 1\u20e3 🏳\u200d🌈" == printable("❤\ufe0f 👍\U0001f3fd 1\ufe0f\u20e3 🏳\ufe0f\u200d🌈")
+    given = "❤\ufe0f 👍\U0001f3fd 1\ufe0f\u20e3 🏳\ufe0f\u200d🌈"
+
+    assert "❤ 👍 1\u20e3 🏳\u200d🌈" == printable(given)
 
 
 def test_a_joiner_joins_neither_a_space_nor_a_border() -> None:
