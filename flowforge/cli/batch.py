@@ -23,6 +23,7 @@ from flowforge.language.inputs import resolve_inputs
 from flowforge.language.json_values import read_json
 from flowforge.runtime.definitions import definitions_of
 from flowforge.runtime.event_json import safe_json
+from flowforge.runtime.events import RunFailed, RunFinished
 from flowforge.runtime.run import start
 from flowforge.runtime.run_journal import RunJournal
 from flowforge.runtime.run_secrets import secrets_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from flowforge.backends.protocol import Backend
+    from flowforge.cli.open_runs import OpenRuns
     from flowforge.journal.records import RunRow
     from flowforge.journal.writer import JournalWriter
     from flowforge.language.program import JsonValue, Program
@@ -128,7 +130,7 @@ def read_batch(program: Program, file: Path, seed: int | None) -> Batch:
 
 
 class BatchRunner:
-    """Runs the rows of a batch, at most `limit` at a time, and hands results on in order."""
+    """Runs the rows of a batch, as many at a time as may be, and hands results on in order."""
 
     def __init__(
         self,
@@ -152,7 +154,7 @@ class BatchRunner:
     async def run(
         self,
         rows: Iterable[int],
-        limit: int,
+        open_runs: OpenRuns,
         take: Callable[[RowResult], None],
         *,
         tries_failed: bool = False,
@@ -171,26 +173,29 @@ class BatchRunner:
         async def work() -> None:
             nonlocal following
             while waiting:
-                row = waiting.pop()
-                finished[row] = await self._result_of(row, tries_failed=tries_failed)
+                async with open_runs.inside():
+                    if not waiting:
+                        return
+                    row = waiting.pop()
+                    finished[row] = await self._result_of(row, open_runs, tries_failed=tries_failed)
                 while following in finished:
                     take(finished.pop(following))
                     following = next(order, None)
 
         try:
             async with anyio.create_task_group() as tasks:
-                for _ in range(min(limit, len(waiting))):
+                for _ in range(min(open_runs.most, len(waiting))):
                     tasks.start_soon(work)
         except ExceptionGroup as group:
             raise first_error(group) from None
 
-    async def _result_of(self, row: int, *, tries_failed: bool) -> RowResult:
+    async def _result_of(self, row: int, open_runs: OpenRuns, *, tries_failed: bool) -> RowResult:
         try:
             journal = self._journal_of(row, tries_failed=tries_failed)
             if isinstance(journal, RowResult):
                 return journal
             with journal:
-                return await self._run(row, journal)
+                return await self._run(row, journal, open_runs)
         except FlowForgeError as error:
             return RowResult(row, None, (f"{error.message} [{error.code}]",))
 
@@ -205,7 +210,7 @@ class BatchRunner:
             return _result_of_run(row, found)
         return RunJournal.resume(self._writer, run_id, definitions_of(self._batch.program))
 
-    async def _run(self, row: int, journal: RunJournal) -> RowResult:
+    async def _run(self, row: int, journal: RunJournal, open_runs: OpenRuns) -> RowResult:
         inputs = self._batch.rows[row]
         seed = self._batch.begun(row, self._options).seed
         async with start(
@@ -217,6 +222,8 @@ class BatchRunner:
             journal=journal,
         ) as run:
             async for event in run.events():
+                if isinstance(event.fact, RunFinished | RunFailed):
+                    open_runs.ended(event.fact.accounting)
                 if self._log is not None and event.seq >= journal.first_seq:
                     self._log.take(event, journal.run_id)
         if self._take_notes is not None and journal.cache is not None:

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 @click.option(
     "--jobs", "-j", type=click.IntRange(min=1), default=8, show_default=True, help="Rows at a time."
 )
+@click.option(
+    "--open-runs", type=click.Choice(["all", "auto"]), default="all", show_default=True,
+    help="auto: open fewer rows than --jobs where KV pages have no room for more, so that rows "
+    "which wait for tools keep their conversations; each row ends sooner, all may end later.",
+)  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Go on with the rows that failed.")
 @click.option("--seed", type=int, metavar="N", help="For everything random; else from the rows.")
 @options.answers
@@ -55,6 +60,7 @@ def map_(
     *,
     output: Path,
     jobs: int,
+    open_runs: str,
     retry_failed: bool,
     seed: int | None,
     answers_file: Path | None,
@@ -97,7 +103,8 @@ def map_(
     is_quiet = is_quiet or (log is not None and log.takes_stderr)
     settings = _Settings(
         backend, model, tool_format, answers, jobs, retry_failed, is_quiet, cache,
-        explains_cache=explain_cache, elsewhere=elsewhere_of(loaded.program),
+        explains_cache=explain_cache, heeds_pages=open_runs == "auto",
+        elsewhere=elsewhere_of(loaded.program),
     )  # fmt: skip
     with (
         open_journal(journal_path, begins_runs=True) as journal,
@@ -126,6 +133,7 @@ class _Settings:
     is_quiet: bool
     cache: Mapping[str, bool]
     explains_cache: bool
+    heeds_pages: bool
     elsewhere: Elsewhere
 
 
@@ -141,6 +149,7 @@ async def _run(
     from flowforge.cli.cache_notes import CacheTally
     from flowforge.cli.download import DownloadProgress
     from flowforge.cli.journals import kept_options
+    from flowforge.cli.open_runs import OpenRuns
     from flowforge.cli.progress import NoProgress
     from flowforge.control.desk import Control
     from flowforge.control.orders import socket_path
@@ -189,6 +198,10 @@ async def _run(
                 lambda row, notes: tell(tally.take(notes, f"row {row}")),
             )
 
+            open_runs = OpenRuns(
+                settings.jobs, backend.statistics if settings.heeds_pages else None
+            )
+
             def take(result: RowResult) -> None:
                 out.append(result)
                 progress.show(result)
@@ -196,9 +209,9 @@ async def _run(
             with scope:
                 if tries_failed:
                     again: list[RowResult] = []
-                    await runner.run(failed, settings.jobs, again.append, tries_failed=True)
+                    await runner.run(failed, open_runs, again.append, tries_failed=True)
                     out.replace(again)
-                await runner.run(rest, settings.jobs, take, tries_failed=settings.tries_failed)
+                await runner.run(rest, open_runs, take, tries_failed=settings.tries_failed)
             tell(tally.summary())
     if not scope.cancelled_caught:
         return None

@@ -73,6 +73,14 @@ def test_a_line_ends_at_a_line_feed_and_nowhere_else() -> None:
     assert [text, ""] == [line and json.loads(line)["outputs"]["text"] for line in lines]
 
 
+def test_rows_are_the_same_however_many_are_open_at_a_time() -> None:
+    rows(12)
+
+    assert 0 == flowforge("--open-runs", "auto").exit_code
+
+    assert [f"row {idx}" for idx in range(12)] == [one["outputs"]["text"] for one in written()]
+
+
 def test_files_may_begin_with_a_byte_order_mark() -> None:
     Path("rows.jsonl").write_text('{"text": "row"}\n', encoding="utf-8-sig")
     Path("script.json").write_text('{"label": "fine"}', encoding="utf-8-sig")
