@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowforge.engine.arguments import require, require_integer, require_number
+from flowforge.engine.random_draw import uniform_draw
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _choose(scores: npt.NDArray[np.float32], params: SamplingParams, position: i
         raise EngineError("EN212", "no token is allowed here: logit_bias bans all that are left")
     if params.temperature < _GREEDY_BELOW or params.top_k == 1:
         return best
-    uniform = _uniform(params.seed, params.branch, position)
+    uniform = uniform_draw(params.seed, params.branch, position)
     early = _pick_early(scores, params, uniform)
     if early is not None:
         return early
@@ -269,16 +270,6 @@ def _best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.intp]:
     threshold = np.partition(scores, -top_k)[-top_k]
     ids = np.flatnonzero(scores >= threshold)
     return ids[np.argsort(-scores[ids], kind="stable")][:top_k]
-
-
-def _uniform(seed: int, branch: int, position: int) -> float:
-    """A counter-based draw in [0, 1): Philox keyed by the seed, at this position of the branch.
-
-    Each branch has a stretch of 2**64 counters to itself.
-    """
-    key = np.array([seed & (2**64 - 1), seed >> 64 & (2**64 - 1)], dtype=np.uint64)
-    counter = np.array([position, branch, 0, 0], dtype=np.uint64)
-    return float(np.random.Generator(np.random.Philox(key=key, counter=counter)).random())
 
 
 def _allowed_ids(mask: npt.NDArray[np.uint32], vocab_size: int) -> npt.NDArray[np.intp]:

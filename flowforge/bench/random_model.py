@@ -26,7 +26,7 @@ class ModelShape:
 
 SHAPES = {
     "tiny": ModelShape(2, 32, 64, 4, 2, 4096),
-    "small": ModelShape(3, 288, 768, 9, 3, 4096),
+    "small": ModelShape(2, 576, 1536, 9, 3, 4096),
     "smollm2-135m": ModelShape(30, 576, 1536, 9, 3, 49152),
 }
 CONTEXT_LEN = 16_384
