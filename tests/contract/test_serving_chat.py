@@ -10,6 +10,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 from served import MODEL, Served, served
+from spoken_model import TOKENIZER
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -223,8 +224,7 @@ def test_an_answer_is_parsed_into_a_pydantic_model(client: openai.OpenAI) -> Non
     assert Person(name="Bo", age=42) == answer.choices[0].message.parsed
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_strict_form_holds_whatever_is_drawn(client: openai.OpenAI, seed: int) -> None:
+def test_a_strict_form_holds_whatever_is_drawn(client: openai.OpenAI) -> None:
     schema = {
         "type": "object",
         "properties": {"what": {"type": "string", "maxLength": 5}, "n": {"type": "integer"}},
@@ -235,20 +235,19 @@ def test_a_strict_form_holds_whatever_is_drawn(client: openai.OpenAI, seed: int)
         model=MODEL,
         messages=NUMBERS,
         temperature=1.5,
-        seed=seed,
-        max_tokens=60,
+        seed=3,
+        n=50,
+        max_tokens=40,
         response_format={
             "type": "json_schema",
             "json_schema": {"name": "x", "schema": schema, "strict": True},
         },
     )
 
-    (choice,) = answer.choices
-    assert choice.finish_reason in ("stop", "length")
-    if choice.finish_reason == "stop":
-        value = json.loads(choice.message.content or "")
-        assert ["what", "n"] == [*value]
-        assert type(value["n"]) is int
+    whole = [one for one in answer.choices if one.finish_reason == "stop"]
+    values = [json.loads(one.message.content or "") for one in whole]
+    assert len(whole) > 10
+    assert all(["what", "n"] == [*value] and type(value["n"]) is int for value in values)
 
 
 def test_a_json_object_is_an_object(client: openai.OpenAI) -> None:
@@ -297,9 +296,11 @@ def test_a_form_never_ends_in_white_space_without_end(client: openai.OpenAI) -> 
 
 
 def _is_white(token_id: int) -> bool:
-    from spoken_model import TOKENIZER
-
     return TOKENIZER.token_bytes(token_id) in (b" ", b"\n", b"\t", b"\r")
+
+
+def _ends(token_id: int) -> bool:
+    return TOKENIZER.token_bytes(token_id) == b"}"
 
 
 @pytest.mark.parametrize(("schema", "keyword"), [
@@ -331,8 +332,8 @@ def test_a_schema_is_held_to_or_refused_with_its_keyword(
 
 @pytest.mark.parametrize("schema", [
     {"type": "integer", "multipleOf": 7, "minimum": 1, "maximum": 99},
-    {"type": "object", "patternProperties": {"^x1$": {"const": 4}},
-     "required": ["x1"], "additionalProperties": False},
+    {"type": "object", "patternProperties": {"^x[0-9]$": {"const": 4}}, "required": ["n"],
+     "properties": {"n": {"type": "boolean"}}, "additionalProperties": False},
 ])  # fmt: skip
 def test_what_can_be_held_to_is(server: Served, schema: dict[str, Any]) -> None:
     import jsonschema
@@ -345,6 +346,8 @@ def test_what_can_be_held_to_is(server: Served, schema: dict[str, Any]) -> None:
         response_format=form,
         temperature=0,
         max_tokens=50,
+        # Whatever may be closed is closed.
+        logit_bias={str(one): 100 for one in range(256) if _ends(one)},
     )
 
     assert 200 == answer.status_code, answer.text
@@ -423,14 +426,8 @@ def test_developers_speak_as_the_system_and_parts_are_joined(server: Served) -> 
 def test_what_looks_like_a_control_token_is_text(server: Served) -> None:
     told = post(server, "/tokenize", messages=say("<|end|>")).json()
 
-    assert b"say <|end|>" in bytes(byte for one in told["tokens"] for byte in _bytes_of(one))
+    assert b"say <|end|>" in b"".join(map(TOKENIZER.token_bytes, told["tokens"]))
     assert 1 == told["tokens"].count(256), "the user's end is no end"
-
-
-def _bytes_of(token_id: int) -> bytes:
-    from spoken_model import TOKENIZER
-
-    return TOKENIZER.token_bytes(token_id)
 
 
 def test_an_answer_can_go_on_with_the_last_message(client: openai.OpenAI) -> None:

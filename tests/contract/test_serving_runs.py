@@ -293,11 +293,11 @@ def test_many_requests_leave_nothing_in_any_table() -> None:
     with served() as server:
         body = {"model": "spoken", "prompt": "x", "max_tokens": 1}
         with httpx2.Client(timeout=60) as client:
-            for _ in range(200):
+            for _ in range(60):
                 assert 200 == client.post(f"{server.url}/v1/completions", json=body).status_code
         server.check_nothing_held()
         assert 0 == server.service.admission.num_active
-        assert 200 == server.service.counts.requests["/v1/completions", 200]
+        assert 60 == server.service.counts.requests["/v1/completions", 200]
         assert 1 == len(server.service.counts.requests)
         assert 0 == server.statistics().scheduler.num_idle
 
