@@ -13,7 +13,7 @@ from flowforge.engine.attention.compiled import can_compute, find_attention_libr
 from flowforge.engine.devices import CudaFinding, choose_device, find_cuda_devices
 from flowforge.engine.forward import ForwardPass
 from flowforge.engine.kv.store import KvStore, bytes_per_token
-from flowforge.engine.memory import plan_pages
+from flowforge.engine.memory import free_memory, plan_host_slots, plan_pages
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.models.weights import load_decoder, weight_size
 from flowforge.errors import EngineError
@@ -44,6 +44,7 @@ class ComputePlan:
     row_bytes: int
     num_pages: int
     page_size: int
+    num_host_slots: int
 
     @property
     def kv_bytes(self) -> int:
@@ -88,15 +89,22 @@ def plan_compute(directory: Path, config: EngineConfig) -> ComputePlan:
         head_dim=own.head_dim,
         dtype=weights.dtype,
     )
+    page_bytes = config.page_size * row_bytes
+    # On the CPU the rest is weights and pages; on a GPU it is somewhere else.
+    beside = 0 if place.is_cuda else (weights.num_bytes + page_bytes) * config.tp
+    num_host_slots = plan_host_slots(config, page_bytes * config.tp, free_memory() - beside)
+    host_bytes = 0 if place.is_cuda else num_host_slots * page_bytes
     num_pages = plan_pages(
         config,
         context_len=model.max_context_len,
-        page_bytes=config.page_size * row_bytes,
+        page_bytes=page_bytes,
         weight_bytes=weights.num_bytes,
-        available_bytes=place.available_bytes,
+        available_bytes=place.available_bytes - host_bytes,
         rule=place.rule,
     )
-    return ComputePlan(directory, model, place, weights, row_bytes, num_pages, config.page_size)
+    return ComputePlan(
+        directory, model, place, weights, row_bytes, num_pages, config.page_size, num_host_slots
+    )
 
 
 def load_whole(plan: ComputePlan, config: EngineConfig) -> Computing:
@@ -117,6 +125,8 @@ def load_whole(plan: ComputePlan, config: EngineConfig) -> Computing:
         page_size=plan.page_size,
         dtype=weights.dtype,
         device=decoder.device,
+        num_host_slots=plan.num_host_slots,
+        verifies=config.is_debug,
     )
     kernel = None if weights.kernels == "never" else find_attention_library()
     if config.is_deterministic and (kernel is None or not can_compute(store.rows)):
@@ -165,6 +175,8 @@ def _tasks(plan: ComputePlan, config: EngineConfig, meeting_file: Path) -> list[
             kernels=plan.weights.kernels,
             num_pages=plan.num_pages,
             page_size=plan.page_size,
+            num_host_slots=plan.num_host_slots,
+            verifies=config.is_debug,
             shared_attention=config.shared_attention,
             meeting_file=meeting_file,
         )

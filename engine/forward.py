@@ -26,8 +26,8 @@ class StepForward(Protocol):
         """KV rows that attention has read in one layer without a window."""
         ...
 
-    def copy(self, batch: StepBatch) -> None:
-        """The batch's copies of rows, which come before everything else."""
+    def move(self, batch: StepBatch) -> None:
+        """The batch's moves of rows, which come before everything else."""
         ...
 
     def hidden(self, batch: StepBatch) -> torch.Tensor:
@@ -59,9 +59,9 @@ class ForwardPass:
         """See `StepForward.num_rows_read`."""
         return self._num_rows_read
 
-    def copy(self, batch: StepBatch) -> None:
-        """See `StepForward.copy`."""
-        self._store.copy_rows(batch.copies)
+    def move(self, batch: StepBatch) -> None:
+        """See `StepForward.move`."""
+        self._store.move_rows(batch.moves)
 
     def hidden(self, batch: StepBatch) -> torch.Tensor:
         """See `StepForward.hidden`."""

@@ -17,9 +17,11 @@ from flowforge.engine.cores import num_usable_cores
 from flowforge.engine.engine import Engine
 from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.kv.host_tier import HostTier
 from flowforge.engine.memory import in_bytes
 from flowforge.engine.model_interface import ModelLimits
 from flowforge.engine.scheduler import SchedulerLimits
+from flowforge.engine.speculation.speculator import Speculator
 from flowforge.engine.statistics import ComputeStatistics, KernelStatistics, MemoryStatistics
 from flowforge.engine.step_errors import says_out_of_memory
 from flowforge.errors import EngineError
@@ -129,7 +131,12 @@ def _make_core(
         made = load_whole(plan, config) if config.tp == 1 else load_parts(plan, config, end)
     model, num_pages, store = plan.model, plan.num_pages, made.store
     audit = KvAudit(num_pages, config.page_size, store.poison) if config.is_debug else None
-    kv = KvCache(num_pages, config.page_size, audit.note_freed if audit is not None else None)
+    kv = KvCache(
+        num_pages,
+        config.page_size,
+        None if audit is None else audit.note_freed,
+        HostTier(plan.num_host_slots) if plan.num_host_slots > 0 else None,
+    )
     return EngineCore(
         ModelRunner(made.forward, audit, kv.is_free),
         kv,
@@ -145,6 +152,7 @@ def _make_core(
         # One rank's rows are no prefix that another engine could take in.
         prefix_rows=PrefixRows(kv, store, audit) if config.tp == 1 else None,
         policy=config.policy,
+        speculator=Speculator() if config.speculation == "lookup" else None,
     )
 
 

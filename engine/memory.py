@@ -83,6 +83,32 @@ def plan_pages(
     return num_pages
 
 
+def plan_host_slots(config: EngineConfig, page_bytes: int, free_bytes: int) -> int:
+    """How many pages `config.host_cache_bytes` hold beside what else is in the machine's memory.
+
+    page_bytes: of one page, of all ranks together. Raises EngineError EN231 when they hold none,
+    EN232 when they do not fit.
+    """
+    wanted = config.host_cache_bytes
+    if wanted == 0:
+        return 0
+    if wanted < page_bytes:
+        raise EngineError(
+            "EN231",
+            f"host_cache_bytes of {wanted} hold no KV page of {page_bytes} bytes",
+            help="give more, or 0 for no cache in the machine's memory",
+        )
+    most = free_bytes - HOST_RULE.margin_bytes
+    if wanted > most:
+        raise EngineError(
+            "EN232",
+            f"host_cache_bytes are {in_bytes(wanted)}, and {in_bytes(max(0, most))} of the "
+            "machine's memory are free beside the rest",
+            help=f"set host_cache_bytes to at most {max(0, most)}",
+        )
+    return wanted // page_bytes
+
+
 def free_memory(
     meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")
 ) -> int:

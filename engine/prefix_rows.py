@@ -14,8 +14,10 @@ import torch
 from flowforge.engine.kv.cache import ShortBy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flowforge.engine.kv.audit import KvAudit
-    from flowforge.engine.kv.cache import KvCache
+    from flowforge.engine.kv.cache import KvCache, RowCopy
     from flowforge.engine.kv.path import KvPath
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.engine.kv.store import KvStore
@@ -68,6 +70,7 @@ class PrefixRows:
             start = path.num_tokens
             if start == len(tokens) or isinstance(self._kv.reserve(path, len(tokens)), ShortBy):
                 return 0
+            self._move([])
             slots = self._slots(path, 0, len(tokens))
             rows = prefix.rows[..., start:, :]
             self._store.rows[..., slots[start:], :] = rows.to(self._store.rows.device)
@@ -80,10 +83,15 @@ class PrefixRows:
 
     def _advance(self, path: KvPath, tokens: list[int]) -> None:
         copy = self._kv.advance(path, tokens, len(tokens))
-        copies = [] if copy is None else [copy]
-        self._store.copy_rows(copies)
+        self._move([] if copy is None else [copy])
+
+    def _move(self, copies: Sequence[RowCopy]) -> None:
+        """Carry out what the last call to the cache asked for; copies came last."""
+        moves = [*self._kv.take_moves(), *copies]
+        self._store.move_rows(moves)
+        self._kv.moved()
         if self._audit is not None:
-            self._audit.copied(copies, self._kv.is_free)
+            self._audit.moved(moves, self._kv.is_free)
 
     def _slots(self, path: KvPath, start: int, stop: int) -> torch.Tensor:
         slots = [self._kv.slot(path, position) for position in range(start, stop)]

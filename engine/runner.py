@@ -53,7 +53,7 @@ class ModelRunner:
         Returns when the rows are written. Rows are read and written through the paths as planned.
         """
         batch = step_batch(plan, self._forward.page_size)
-        self._forward.copy(batch)
+        self._forward.move(batch)
         if self._audit is not None:
             self._check(self._audit, plan, batch)
         if not plan.chunks:
@@ -74,7 +74,7 @@ class ModelRunner:
                 yield row.copy()
 
     def _check(self, audit: KvAudit, plan: StepPlan, batch: StepBatch) -> None:
-        audit.copied(batch.copies, self._is_free)
+        audit.moved(batch.moves, self._is_free)
         for chunk, span in zip(plan.chunks, batch.spans, strict=True):
             _check_rows(audit, span, chunk)
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from flowforge.engine.kv.cache import Reserved, RowCopy
+from flowforge.engine.kv.cache import Reserved
 from flowforge.engine.kv.sharing import SharedRun, Sharing
 from flowforge.engine.kv.tokens import common_prefix_len
 from flowforge.engine.output_forecast import OutputForecast
@@ -34,7 +34,7 @@ from flowforge.engine.sequence import Sequence, SequenceState
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
 
-    from flowforge.engine.kv.cache import KvCache
+    from flowforge.engine.kv.cache import KvCache, RowMove
     from flowforge.engine.sequence import Generation
 
 
@@ -73,12 +73,12 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """copies, in order, then one forward pass over all chunks; then `ready` sample without one.
+    """moves, in order, then one forward pass over all chunks; then `ready` sample without one.
 
     shared: the pages that several chunks read; readers are indices of chunks.
     """
 
-    copies: tuple[RowCopy, ...]
+    moves: tuple[RowMove, ...]
     chunks: tuple[Chunk, ...]
     ready: tuple[Sequence, ...]
     shared: tuple[SharedRun, ...] = ()
@@ -91,7 +91,7 @@ class StepPlan:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self.chunks or self.ready)
+        return not (self.chunks or self.ready or self.moves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class _Draft:
     """A plan in the making."""
 
     budget: int
-    copies: list[RowCopy] = field(default_factory=list)
+    moves: list[RowMove] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     ready: list[Sequence] = field(default_factory=list)
 
@@ -267,11 +267,12 @@ class Scheduler:
                 self._plan_running(sequence, draft)
         self._admit(draft)
         return StepPlan(
-            tuple(draft.copies), tuple(draft.chunks), tuple(draft.ready), self._shared_in(draft)
+            tuple(draft.moves), tuple(draft.chunks), tuple(draft.ready), self._shared_in(draft)
         )
 
     def committed(self, plan: StepPlan) -> None:
-        """The rows of the plan are written."""
+        """The rows of the plan are moved and written."""
+        self._kv.moved()
         for chunk in plan.chunks:
             sequence = chunk.sequence
             assert sequence.path is not None, "a planned sequence has a path"
@@ -282,6 +283,8 @@ class Scheduler:
         for sequence in [*(chunk.sequence for chunk in plan.chunks), *plan.ready]:
             self.stop(sequence)
             self._discard_path(sequence)
+        if plan.moves:
+            self._kv.distrust_moves()
 
     def statistics(self) -> SchedulerStatistics:
         """A snapshot."""
@@ -303,7 +306,7 @@ class Scheduler:
             draft.ready.append(sequence)
             return
         stop = min(len(sequence.tokens), sequence.num_computed + draft.budget)
-        while not self._reserve(sequence, stop):
+        while not self._reserve(sequence, stop, draft):
             last = self._running[-1]
             draft.remove(last)
             self.preempt(last)
@@ -378,9 +381,11 @@ class Scheduler:
             self._drop_path(sequence)
             return False
         copy = self._kv.advance(path, sequence.tokens, limit)
+        draft.moves += self._kv.take_moves()
         if copy is not None:
-            draft.copies.append(copy)
+            draft.moves.append(copy)
         reserved = self._kv.reserve(path, len(sequence.tokens))
+        draft.moves += self._kv.take_moves()
         assert isinstance(reserved, Reserved), "what can be held was not"
         if sequence.generation is not None and sequence.generation.reused_tokens is None:
             sequence.generation.reused_tokens = sequence.num_computed
@@ -426,13 +431,15 @@ class Scheduler:
                 return True
         return False
 
-    def _reserve(self, sequence: Sequence, num_tokens: int) -> bool:
+    def _reserve(self, sequence: Sequence, num_tokens: int, draft: _Draft) -> bool:
         """Get rows for a running sequence, by eviction if it must be."""
         path = sequence.path
         assert path is not None, "rows are reserved on a path"
         if self._kv.num_missing(path, num_tokens) > self._kv.num_free:
             self._hold_only(sequence)
-        return isinstance(self._kv.reserve(path, num_tokens), Reserved)
+        reserved = self._kv.reserve(path, num_tokens)
+        draft.moves += self._kv.take_moves()
+        return isinstance(reserved, Reserved)
 
     def _hold_only(self, sequence: Sequence) -> None:
         """Pages are short: of those that do not run, none but this one holds any."""

@@ -12,7 +12,7 @@ from flowforge.engine.attention.reads import Segment, Span
 
 if TYPE_CHECKING:
     from flowforge.engine.attention.reads import Ranges
-    from flowforge.engine.kv.cache import RowCopy
+    from flowforge.engine.kv.cache import RowMove
     from flowforge.engine.kv.path import KvPath
     from flowforge.engine.scheduler import Chunk, StepPlan
 
@@ -23,14 +23,14 @@ _LM_HEAD_ROWS = 32
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """Copies of rows, in order, then one forward pass over all tokens.
+    """Moves of rows, in order, then one forward pass over all tokens.
 
     token_ids, positions, slots: one of each token; the slot is the KV row it is written to.
     spans: one for each sequence, of adjacent tokens. segments: rows that several spans read.
     logit_rows: tokens whose logits are wanted, a group for each call of the LM head, in order.
     """
 
-    copies: tuple[RowCopy, ...]
+    moves: tuple[RowMove, ...]
     token_ids: list[int]
     positions: list[int]
     slots: list[int]
@@ -66,7 +66,7 @@ def step_batch(plan: StepPlan, page_size: int) -> StepBatch:
             last.append(span.query_start + span.query_len - 1)
         scored += _groups([span.query_start + row - chunk.start for row in chunk.scored_rows])
     return StepBatch(
-        plan.copies,
+        plan.moves,
         token_ids,
         positions,
         slots,

@@ -7,10 +7,12 @@ stale tables, copies that were left out and pages freed too early all show as a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
+from flowforge.engine.kv.cache import RowCopy
+from flowforge.engine.kv.host_tier import Offload, Restore
 from flowforge.errors import InternalError
 
 if TYPE_CHECKING:
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from flowforge.engine.kv.cache import RowCopy
+    from flowforge.engine.kv.cache import RowMove
+    from flowforge.engine.kv.host_tier import HostSlot
     from flowforge.engine.kv.pool import PageId
     from flowforge.engine.kv.prefix_tree import Namespace
 
@@ -38,6 +41,7 @@ class KvAudit:
     ) -> None:
         self._page_size = page_size
         self._tags = np.full(num_pages * page_size, _UNWRITTEN, dtype=np.uint64)
+        self._tags_of_host: dict[HostSlot, npt.NDArray[np.uint64]] = {}
         self._poison = poison
         self._freed: list[PageId] = []
 
@@ -45,19 +49,28 @@ class KvAudit:
         """Pages became free; see `PagePool`."""
         self._freed += pages
 
-    def copied(self, copies: Iterable[RowCopy], is_free: Callable[[PageId], bool]) -> None:
-        """A step's copies were carried out, in this order; its forward pass comes next."""
-        for copy in copies:
-            source, target = copy.source * self._page_size, copy.target * self._page_size
-            self._tags[target : target + copy.num_rows] = self._tags[
-                source : source + copy.num_rows
-            ]
+    def moved(self, moves: Iterable[RowMove], is_free: Callable[[PageId], bool]) -> None:
+        """A step's moves were carried out, in this order; its forward pass comes next."""
+        for move in moves:
+            match move:
+                case RowCopy(source, target, num_rows):
+                    self._tags_of_page(target)[:num_rows] = self._tags_of_page(source)[:num_rows]
+                case Offload(page, slot):
+                    self._tags_of_host[slot] = self._tags_of_page(page).copy()
+                case Restore(slot, page):
+                    self._tags_of_page(page)[:] = self._tags_of_host[slot]
+                case _:
+                    assert_never(move)
         free = [page for page in self._freed if is_free(page)]
         self._freed.clear()
         for page in free:
             start = page * self._page_size
             self._tags[start : start + self._page_size] = _UNWRITTEN
         self._poison(free)
+
+    def _tags_of_page(self, page: PageId) -> npt.NDArray[np.uint64]:
+        start = page * self._page_size
+        return self._tags[start : start + self._page_size]
 
     def read_and_written(
         self, namespace: Namespace, tokens: list[int], slots: npt.NDArray[np.int64], start: int

@@ -9,9 +9,10 @@ Page ownership, at any time: free, or private to one path, or in the tree (a nod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
+from flowforge.engine.kv.host_tier import HostStatistics, HostTier, Offload, Restore
 from flowforge.engine.kv.nodes import Tail
 from flowforge.engine.kv.path import KvPath
 from flowforge.engine.kv.pool import PageId, PagePool
@@ -36,6 +37,10 @@ class RowCopy:
     source: PageId
     target: PageId
     num_rows: int
+
+
+RowMove: TypeAlias = RowCopy | Offload | Restore
+"""What is done with rows before a step's forward pass, in the order in which it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +74,29 @@ class KvStatistics:
     copied_tokens: int
     evicted_pages: int
     merged_pages: int
+    host: HostStatistics = field(default_factory=HostStatistics)
 
 
 class KvCache:
-    """Owns the pool, the tree and every live path. on_free: see `PagePool`."""
+    """Owns the pool, the tree and every live path.
+
+    on_free: see `PagePool`. host: takes full pages that are evicted; None: they are lost.
+    """
 
     def __init__(
         self,
         num_pages: int,
         page_size: int,
         on_free: Callable[[list[PageId]], None] | None = None,
+        host: HostTier | None = None,
     ) -> None:
         if page_size < 1:
             raise ValueError(f"page_size must be at least 1 token, got {page_size}")
         self.page_size = page_size
         self._pool = PagePool(num_pages, on_free)
-        self._tree = PrefixTree(page_size)
+        self._host = host
+        self._restored: list[Node] = []
+        self._tree = PrefixTree(page_size, None if host is None else host.keep)
         self._paths: set[KvPath] = set()
         self._peak_held = 0
         self._reused_tokens = 0
@@ -133,11 +145,12 @@ class KvCache:
         return self._tree.match(namespace, tokens, limit).num_tokens
 
     def advance(self, path: KvPath, tokens: list[int], limit: int) -> RowCopy | None:
-        """Move a path along what the tree holds of `tokens`, at most to token `limit`.
+        """Move a path along what the tree and the host hold of `tokens`, at most to token `limit`.
 
-        Full pages are held; rows of a partly matching page are copied into a page of the path's own
-        (the returned copy), or the whole page is taken over when it is a cached tail that matches
-        to its end. Without a page to copy into, the match ends at the page border.
+        Full pages are held; those of the host are copied back, while pages can be had for them. Of
+        a partly matching page the rows are copied into a page of the path's own (the returned
+        copy), or the whole page is taken over when it is a cached tail that matches to its end.
+        Without a page to copy into, the match ends at the page border.
         """
         if path.tail is not None or limit <= path.num_tokens:
             return None
@@ -146,6 +159,9 @@ class KvCache:
         self._give_back_reserved(path)
         for node in match.nodes:
             self._walk_to(path, node)
+        if self._restore(path, tokens, limit):
+            known = path.num_tokens
+            match = self._tree.match_under(path.tip, tokens[known:limit], limit - known)
         self._reused_tokens += path.num_tokens - start
         if match.donor is None:
             return None
@@ -160,6 +176,22 @@ class KvCache:
             self._note_peak()
             return None
         return self._copy_rows(path, donor, rows)
+
+    def take_moves(self) -> list[Offload | Restore]:
+        """What is to be moved between pool and host, before what was asked for after this."""
+        return [] if self._host is None else self._host.take_moves()
+
+    def moved(self) -> None:
+        """All moves that were taken are carried out."""
+        self._restored.clear()
+
+    def distrust_moves(self) -> None:
+        """Moves that were taken may not have been carried out: forget what they were to bring."""
+        if self._host is not None:
+            self._host.clear()
+        restored, self._restored = self._restored, []
+        # The last one first: it hangs under the others.
+        self._pool.release([*self._tree.drop_all(restored[::-1])])
 
     def can_hold(self, path: KvPath, tokens: list[int], limit: int, num_spared: int = 0) -> bool:
         """Whether `advance` to `limit` and then `reserve` for all tokens would succeed.
@@ -296,6 +328,7 @@ class KvCache:
             copied_tokens=self._copied_tokens,
             evicted_pages=self._evicted_pages,
             merged_pages=self._merged_pages,
+            host=HostStatistics() if self._host is None else self._host.statistics(),
         )
 
     def page_uses(self) -> str:
@@ -321,6 +354,8 @@ class KvCache:
         """
         self._pool.check_invariants()
         self._tree.check_invariants()
+        if self._host is not None:
+            self._host.check_invariants()
         owners = [node.page for node in self._tree.nodes()]
         owners += [tail.page for tail in self._tree.tails() if not tail.is_live]
         through: dict[int, int] = {}
@@ -406,6 +441,27 @@ class KvCache:
         self._copied_tokens += len(rows)
         self._note_peak()
         return RowCopy(donor.page, page, len(rows))
+
+    def _restore(self, path: KvPath, tokens: list[int], limit: int) -> bool:
+        """Go on along what the host holds behind a path's tip; whether it held anything."""
+        if self._host is None:
+            return False
+        known = path.num_tokens
+        pages = self._host.following(path.tip, tokens[known:limit], self.page_size)
+        for one in pages:
+            self._make_free(1)
+            # Making room may have had the host forget this one.
+            if self._pool.num_free == 0 or one.slot is None:
+                break
+            last = path.extents[-1] if path.extents else None
+            after = None if last is None else PageId(last.first_page + last.num_pages - 1)
+            (page,) = self._pool.allocate(1, after=after)
+            self._host.restore(one, page)
+            node, is_new = self._tree.insert(path.tip, one.tokens, page)
+            assert is_new, "what the tree holds is not looked for in the host"
+            self._walk_to(path, node)
+            self._restored.append(node)
+        return path.num_tokens > known
 
     def _give_back_reserved(self, path: KvPath) -> None:
         keep = 0 if path.tail is None else 1

@@ -28,7 +28,7 @@ from flowforge.engine.kv.nodes import Match, Node, Tail
 from flowforge.engine.kv.tokens import common_prefix_len
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from flowforge.engine.kv.eviction import Key
     from flowforge.engine.kv.expectation import Expectation
@@ -55,10 +55,14 @@ class Namespace:
 
 
 class PrefixTree:
-    """Owns the shape of the tree and the order of eviction; its owner frees returned pages."""
+    """Owns the shape of the tree and the order of eviction; its owner frees returned pages.
 
-    def __init__(self, page_size: int) -> None:
+    on_evict: told of a full page that is about to be evicted.
+    """
+
+    def __init__(self, page_size: int, on_evict: Callable[[Node], None] | None = None) -> None:
         self.page_size = page_size
+        self._on_evict = on_evict
         self._roots: dict[Namespace, Node] = {}
         self._clock = 0
         self._num_cached = 0
@@ -236,8 +240,18 @@ class PrefixTree:
             item = self._eviction.take(keep=keep)
             if item is None:
                 break
+            if self._on_evict is not None and isinstance(item, Node):
+                self._on_evict(item)
             pages.append(self._drop(item))
         return pages
+
+    def drop_all(self, nodes: Sequence[Node]) -> list[PageId]:
+        """Drop pages that do not hold what they stand for; returns those, for the caller to free.
+
+        nodes: each without a path through it, and without a page under it but those before it here.
+        """
+        assert all(node.num_paths == 0 for node in nodes), "a path reads rows that are not there"
+        return [self._drop(node) for node in nodes]
 
     def nodes(self) -> Iterator[Node]:
         """Every node that holds a page, parents before children."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import torch
+
+from flowforge.engine.kv.cache import RowCopy
+from flowforge.engine.kv.host_rows import HostRows
+from flowforge.engine.kv.host_tier import Offload, Restore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from flowforge.engine.kv.cache import RowCopy
+    from flowforge.engine.kv.cache import RowMove
     from flowforge.engine.kv.pool import PageId
 
 
@@ -31,10 +35,18 @@ class KvStore:
         page_size: int,
         dtype: torch.dtype,
         device: torch.device,
+        num_host_slots: int = 0,
+        verifies: bool = False,
     ) -> None:
+        """num_host_slots, verifies: of pages in the machine's memory, see `HostRows`."""
         self.page_size = page_size
         shape = (num_layers, 2, num_kv_heads, num_pages * page_size, head_dim)
         self.rows = torch.empty(shape, dtype=dtype, device=device)
+        self._host = (
+            HostRows(self.rows, page_size, num_host_slots, verifies=verifies)
+            if num_host_slots > 0
+            else None
+        )
 
     @property
     def row_bytes(self) -> int:
@@ -42,14 +54,29 @@ class KvStore:
         _, _, num_kv_heads, _, head_dim = self.rows.shape
         return 2 * num_kv_heads * head_dim * self.rows.dtype.itemsize
 
-    def copy_rows(self, copies: Iterable[RowCopy]) -> None:
-        """Carry out copies in the order given."""
-        for copy in copies:
-            source = copy.source * self.page_size
-            target = copy.target * self.page_size
-            self.rows[..., target : target + copy.num_rows, :] = self.rows[
-                ..., source : source + copy.num_rows, :
-            ]
+    def move_rows(self, moves: Iterable[RowMove]) -> None:
+        """Carry out moves in the order given. Raises InternalError IN205 where it verifies."""
+        for move in moves:
+            match move:
+                case RowCopy():
+                    self._copy(move)
+                case Offload(page, slot):
+                    self._host_rows().offload(page, slot)
+                case Restore(slot, page):
+                    self._host_rows().restore(slot, page)
+                case _:
+                    assert_never(move)
+
+    def _copy(self, copy: RowCopy) -> None:
+        source = copy.source * self.page_size
+        target = copy.target * self.page_size
+        self.rows[..., target : target + copy.num_rows, :] = self.rows[
+            ..., source : source + copy.num_rows, :
+        ]
+
+    def _host_rows(self) -> HostRows:
+        assert self._host is not None, "a cache without a host moves nothing there"
+        return self._host
 
     def poison(self, pages: list[PageId]) -> None:
         """Fill the rows of free pages with NaN: whoever reads one by mistake gives NaN logits."""

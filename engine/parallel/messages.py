@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class PartTask:
     """What a rank is to load, and where the ranks meet.
 
-    context_len: as in `EngineConfig`. num_pages, page_size: of the KV rows of every rank.
+    context_len: as in `EngineConfig`. num_pages, page_size, num_host_slots, verifies: of the KV
+    rows of every rank, see `KvStore`.
     """
 
     directory: Path
@@ -31,6 +32,8 @@ class PartTask:
     kernels: KernelUse
     num_pages: int
     page_size: int
+    num_host_slots: int
+    verifies: bool
     shared_attention: SharedAttention
     meeting_file: Path
 

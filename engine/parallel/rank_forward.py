@@ -51,6 +51,8 @@ class RankPart:
             page_size=task.page_size,
             dtype=task.dtype,
             device=torch.device(task.device),
+            num_host_slots=task.num_host_slots,
+            verifies=task.verifies,
         )
 
     def meet(self) -> MetRank:

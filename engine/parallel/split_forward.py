@@ -39,12 +39,12 @@ class SplitForward:
         """Of one rank: each has its own heads of every row."""
         return self._own.num_rows_read
 
-    def copy(self, batch: StepBatch) -> None:
-        """See `StepForward.copy`."""
+    def move(self, batch: StepBatch) -> None:
+        """See `StepForward.move`."""
         self._catch_up()
         self._workers.send(batch)
         with self._in_step():
-            self._own.copy(batch)
+            self._own.move(batch)
 
     def hidden(self, batch: StepBatch) -> torch.Tensor:
         """See `StepForward.hidden`."""

@@ -36,7 +36,7 @@ def main(descriptor: int) -> None:
 
 def compute(forward: StepForward, batch: StepBatch) -> None:
     """What every rank does of a batch, in the order in which all of them do it."""
-    forward.copy(batch)
+    forward.move(batch)
     if batch.token_ids:
         hidden = forward.hidden(batch)
         for rows in batch.logit_rows:

@@ -169,6 +169,8 @@ def test_an_error_on_a_worker_is_told_with_its_reason_and_the_rank(
         kernels="never",
         num_pages=4,
         page_size=4,
+        num_host_slots=0,
+        verifies=False,
         shared_attention="auto",
         meeting_file=Path(folder.name) / "meeting",
     )

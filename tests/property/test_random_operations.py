@@ -14,3 +14,5 @@ def test_no_operation_ever_shows_in_what_a_sequence_reads(seed: int) -> None:
 
     assert driver.kv.statistics().evicted_pages > 0, "the pool was never short"
     assert driver.core.statistics().scheduler.num_preemptions > 0
+    host = driver.kv.statistics().host
+    assert host.pages_total == 0 or host.restored_pages > 0, "nothing came back from the host"

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowforge.engine.core import EngineCore
-from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.kv.cache import KvCache, RowCopy
+from flowforge.engine.kv.host_tier import HostTier, Offload, Restore
 from flowforge.engine.kv.sharing import shared_runs
 from flowforge.engine.model_interface import ChunkLogits, ModelLimits
 from flowforge.engine.sampling import logprobs_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from flowforge.engine.kv.cache import RowMove
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.engine.policy import SchedulingPolicy
     from flowforge.engine.scheduler import Chunk, StepPlan
@@ -55,6 +57,7 @@ class HistoryRunner:
     def __init__(self, kv: KvCache) -> None:
         self._kv = kv
         self.rows: dict[int, tuple[Namespace, tuple[int, ...]]] = {}
+        self.host_rows: dict[int, list[tuple[Namespace, tuple[int, ...]]]] = {}
         self.num_computed = 0
         self.plans: list[StepPlan] = []
         self.error: Exception | None = None
@@ -69,16 +72,26 @@ class HistoryRunner:
         self.plans.append(plan)
         if self.error is not None:
             raise self.error
-        page_size = self._kv.page_size
-        for copy in plan.copies:
-            for row in range(copy.num_rows):
-                self.rows[copy.target * page_size + row] = self.rows[copy.source * page_size + row]
+        for move in plan.moves:
+            self._move(move)
         paths = [chunk.sequence.path for chunk in plan.chunks]
         found = shared_runs([path.nodes for path in paths if path is not None])
         assert plan.shared == found, "a plan knows other shared pages than there are"
         for chunk in plan.chunks:
             self._compute(chunk.sequence, chunk.start, chunk.stop)
         return [self._judge(chunk) for chunk in plan.chunks]
+
+    def _move(self, move: RowMove) -> None:
+        size = self._kv.page_size
+        match move:
+            case RowCopy(source, target, num_rows):
+                for row in range(num_rows):
+                    self.rows[target * size + row] = self.rows[source * size + row]
+            case Offload(page, slot):
+                self.host_rows[slot] = [self.rows[page * size + row] for row in range(size)]
+            case Restore(slot, page):
+                for row in range(size):
+                    self.rows[page * size + row] = self.host_rows[slot][row]
 
     def _judge(self, chunk: Chunk) -> ChunkLogits:
         tokens = tuple(chunk.sequence.tokens)
@@ -125,9 +138,10 @@ def history_core(
     max_running: int = 8,
     clock: Callable[[], float] = lambda: 0.0,
     policy: SchedulingPolicy | None = None,
+    num_host_slots: int = 0,
 ) -> tuple[EngineCore, HistoryRunner, KvCache]:
     """An engine core on the stand-in; its context is 1,000 tokens."""
-    kv = KvCache(num_pages, page_size)
+    kv = KvCache(num_pages, page_size, host=HostTier(num_host_slots) if num_host_slots else None)
     runner = HistoryRunner(kv)
     core = EngineCore(
         runner,

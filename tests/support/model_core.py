@@ -9,6 +9,7 @@ from flowforge.engine.core import EngineCore
 from flowforge.engine.forward import ForwardPass
 from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.kv.host_tier import HostTier
 from flowforge.engine.kv.store import KvStore
 from flowforge.engine.model_interface import ModelLimits
 from flowforge.engine.prefix_rows import PrefixRows
@@ -30,6 +31,7 @@ def model_core(
     max_running: int = 8,
     shared_attention: SharedAttention = "on",
     kernel: AttentionLibrary | None = None,
+    num_host_slots: int = 0,
 ) -> tuple[EngineCore, KvCache]:
     """In debug mode: free pages hold NaN, and every read is checked. Nothing ends a text."""
     config = decoder.config
@@ -41,9 +43,12 @@ def model_core(
         page_size=page_size,
         dtype=decoder.dtype,
         device=decoder.device,
+        num_host_slots=num_host_slots,
+        verifies=True,
     )
     audit = KvAudit(num_pages, page_size, store.poison)
-    kv = KvCache(num_pages, page_size, audit.note_freed)
+    host = HostTier(num_host_slots) if num_host_slots else None
+    kv = KvCache(num_pages, page_size, audit.note_freed, host)
     forward = ForwardPass(decoder, store, choose_backend(store, shared_attention, kernel))
     core = EngineCore(
         ModelRunner(forward, audit, kv.is_free),

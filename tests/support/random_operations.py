@@ -28,6 +28,7 @@ from flowforge.errors import EngineError
 
 NUM_PAGES = 24
 PAGE_SIZE = 4
+NUM_HOST_SLOTS = 10
 MOST_SEQUENCES = 12
 SALTS = ("", "", "a")
 
@@ -66,6 +67,7 @@ class Driver:
             max_step_tokens=9,
             max_running=5,
             policy=SchedulingPolicy(spares_output=seed % 2 == 0),
+            num_host_slots=NUM_HOST_SLOTS if seed % 4 < 2 else 0,
         )
         self.live: list[Known] = []
         self.saved: dict[str, Known] = {}

@@ -159,8 +159,8 @@ def test_freed_pages_are_struck_out_after_the_copies_unless_taken_again() -> Non
     again = kv.open(Namespace())
     kv.reserve(again, 4)
 
-    audit.copied((), kv.is_free)
-    audit.copied((), kv.is_free)
+    audit.moved((), kv.is_free)
+    audit.moved((), kv.is_free)
 
     assert [1] == poisoned
 
@@ -169,7 +169,7 @@ def test_a_tag_stands_for_a_token_and_all_before_it_in_its_namespace() -> None:
     audit = KvAudit(4, 4, lambda _: None)
     slots = np.arange(4)
     audit.read_and_written(Namespace(), [1, 2, 3, 4], slots, 0)
-    audit.copied([RowCopy(PageId(0), PageId(2), 3)], lambda _: False)
+    audit.moved([RowCopy(PageId(0), PageId(2), 3)], lambda _: False)
 
     audit.read_and_written(Namespace(), [1, 2, 3, 5], np.arange(8, 12), 3)
     for namespace, tokens in ((Namespace(), [9, 2, 3, 4]), (Namespace(salt="x"), [1, 2, 3, 4])):
