@@ -96,7 +96,7 @@ def is_sound(kernel: CompiledKernel) -> bool:
 
 def main() -> int:
     """Compile, print, judge."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Compile every GPU kernel without a GPU.")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--capability", type=int, default=HOPPER)
     options = parser.parse_args()

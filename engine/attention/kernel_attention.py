@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from flowforge.engine.attention.kernel_tables import StepTables, TableLayout
     from flowforge.engine.attention.reads import Segment, Span
     from flowforge.engine.config import SharedAttention
+    from flowforge.engine.kv.store import KvStore
 
 # A launch and a merge more take as long as reading so much again, at some terabytes a second. Not
 # measured: benchmarks/gpu.py is to say.
@@ -155,8 +156,8 @@ class KernelAttention:
         """See `AttentionStep.attend`."""
         layer_rows = self._rows[layer_idx]
         scales = None if self._scales is None else self._scales[layer_idx]
-        store_rows(_with_whole_rows(k), _with_whole_rows(v), layer_rows, self._slots, scales)
-        q = _with_whole_rows(q)
+        store_rows(with_whole_rows(k), with_whole_rows(v), layer_rows, self._slots, scales)
+        q = with_whole_rows(q)
         kv = LayerRows(layer_rows, scales, self._shape.page_size)
         return attend(q, kv, self._tables(layer.window, q), layer)
 
@@ -201,6 +202,16 @@ class KernelBackend:
         )
 
 
+def kernel_backend(
+    store: KvStore, num_heads: int, shared_attention: SharedAttention = "auto"
+) -> KernelBackend:
+    """The backend for a store's rows and queries of so many heads in the rows' dtype."""
+    _, _, num_kv_heads, _, head_dim = store.rows.shape
+    shape = tile_shape(num_heads, num_kv_heads, head_dim, store.page_size, store.rows.dtype)
+    policy = kernel_policy(shared_attention, store.row_bytes)
+    return KernelBackend(store.rows, policy, shape)
+
+
 def attend(
     q: torch.Tensor, kv: LayerRows, tables: DeviceTables, layer: LayerAttention
 ) -> torch.Tensor:
@@ -216,7 +227,7 @@ def attend(
     return out
 
 
-def _with_whole_rows(tensor: torch.Tensor) -> torch.Tensor:
+def with_whole_rows(tensor: torch.Tensor) -> torch.Tensor:
     """[num_tokens, heads, head_dim] whose heads lie side by side; tokens may lie apart."""
     heads, head_dim = tensor.shape[1:]
     is_whole = tensor.stride(2) == 1 and (heads == 1 or tensor.stride(1) == head_dim)

@@ -28,8 +28,9 @@ from flowforge.engine.native.layers_library import (
 if TYPE_CHECKING:
     from flowforge.engine.attention.compiled import CompiledAttention
     from flowforge.engine.models.config import ModelConfig
-    from flowforge.engine.models.decoder import Angles, DecoderWeights, LayerWeights
+    from flowforge.engine.models.decoder import DecoderWeights, LayerWeights
     from flowforge.engine.models.linears import Linear
+    from flowforge.engine.models.operators import Angles
     from flowforge.engine.models.rope_config import RopeConfig
     from flowforge.engine.native.library import MatrixCall
 
@@ -96,7 +97,7 @@ class CompiledLayers:
                 for rope in self._ropes
             )
         )
-        next_tasks = torch.zeros(config.num_layers, dtype=torch.int64)
+        counters = torch.zeros((8 * config.num_layers + 1, 3), dtype=torch.int32)
         call = attention.call
         width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
         call.num_heads = config.num_heads
@@ -119,7 +120,7 @@ class CompiledLayers:
                 qkv=buffers.qkv.data_ptr(),
                 projected=buffers.projected.data_ptr(),
                 gate_up=buffers.gate_up.data_ptr(),
-                next_tasks=next_tasks.data_ptr(),
+                counters=counters.data_ptr(),
                 num_layers=config.num_layers,
                 hidden_size=config.hidden_size,
                 mlp_size=config.intermediate_size,

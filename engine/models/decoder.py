@@ -16,7 +16,8 @@ from flowforge.engine.attention.compiled import CompiledAttention
 from flowforge.engine.attention.interface import LayerAttention
 from flowforge.engine.models.experts import ExpertWeights, mix_experts
 from flowforge.engine.models.linears import ALL_ROWS, most_native_rows
-from flowforge.engine.models.rope import RotaryEmbedding, rotate
+from flowforge.engine.models.operators import operators_for
+from flowforge.engine.models.rope import RotaryEmbedding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from flowforge.engine.models.compiled_layers import CompiledLayers
     from flowforge.engine.models.config import ModelConfig
     from flowforge.engine.models.linears import KernelChoice, Linear
-
-    Angles = tuple[torch.Tensor, torch.Tensor]
+    from flowforge.engine.models.operators import Angles, LayerOperators
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Decoder:
     """One model's forward pass; holds its weights and no state between steps.
 
     kernel_choices: what was chosen for its matrices, where there was a choice. compiled: its
-    layers, for steps that the kernels compute as a whole.
+    layers, for steps that the kernels compute as a whole. operators: None for what the device has.
     """
 
     def __init__(
@@ -89,11 +89,13 @@ class Decoder:
         weights: DecoderWeights,
         kernel_choices: Sequence[KernelChoice] = (),
         compiled: CompiledLayers | None = None,
+        operators: LayerOperators | None = None,
     ) -> None:
         self.config = config
         self.kernel_choices = tuple(kernel_choices)
         self._compiled = compiled
         self._weights = weights
+        self._operators = operators_for(self.device) if operators is None else operators
         ropes = {layer.rope for layer in config.layers if layer.rope is not None}
         self._rotaries = {rope: RotaryEmbedding(rope, self.device) for rope in ropes}
         self._attentions = tuple(
@@ -130,6 +132,7 @@ class Decoder:
         token_ids, positions: int64 [T], tokens of one sequence adjacent. attention reads and
         writes the KV rows of this step. Call under torch.inference_mode().
         """
+        config = self.config
         hidden = self._embed(token_ids)
         angles = {
             rope: rotary.angles(positions, hidden.dtype) for rope, rotary in self._rotaries.items()
@@ -141,16 +144,21 @@ class Decoder:
             and len(hidden) <= compiled.most_rows
         ):
             return compiled.forward(hidden, angles, attention)
-        for layer_idx, (layer, of_layer) in enumerate(
-            zip(self._weights.layers, self.config.layers, strict=True)
-        ):
-            turns = None if of_layer.rope is None else angles[of_layer.rope]
-            attended = self._attend(layer_idx, layer, hidden, turns, attention)
-            projected = layer.output(attended)
-            hidden = hidden + self._post_norm(projected, layer.attention_post_norm)
-            normed = self._norm(hidden, layer.mlp_norm)
-            hidden = hidden + self._post_norm(self._mlp(layer.mlp, normed), layer.mlp_post_norm)
-        return self._norm(hidden, self._weights.final_norm)
+        layers, operators, eps = self._weights.layers, self._operators, config.rms_norm_eps
+        # The norm behind each layer: what comes next is the next layer or the end.
+        behind = [layer.attention_norm for layer in layers[1:]] + [self._weights.final_norm]
+        normed = operators.norm(hidden, layers[0].attention_norm, eps)
+        for layer_idx, (layer, norm_behind) in enumerate(zip(layers, behind, strict=True)):
+            rope = config.layers[layer_idx].rope
+            turns = None if rope is None else angles[rope]
+            attended = layer.output(self._attend(layer_idx, layer, normed, turns, attention))
+            hidden, normed = operators.add_norm(
+                attended, hidden, layer.mlp_norm, eps, layer.attention_post_norm
+            )
+            hidden, normed = operators.add_norm(
+                self._mlp(layer.mlp, normed), hidden, norm_behind, eps, layer.mlp_post_norm
+            )
+        return normed
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Score every id after each row: float32 [R, vocab_size]; hidden: [R, hidden_size].
@@ -175,21 +183,20 @@ class Decoder:
         self,
         layer_idx: int,
         layer: LayerWeights,
-        hidden: torch.Tensor,
+        normed: torch.Tensor,
         angles: Angles | None,
         attention: AttentionStep,
     ) -> torch.Tensor:
         config = self.config
         num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
-        normed = self._norm(hidden, layer.attention_norm)
         projected = layer.qkv(normed)
         heads = projected.view(-1, num_heads + 2 * num_kv_heads, config.head_dim)
-        qk, v = heads.split_with_sizes((num_heads + num_kv_heads, num_kv_heads), dim=1)
-        if layer.qk_norm is not None:
-            qk = self._norm_heads(qk, layer.qk_norm)
-        if angles is not None:
-            qk = rotate(qk, *angles)
+        norms = None if layer.qk_norm is None else (layer.qk_norm.q, layer.qk_norm.k)
+        qk = self._operators.turn_heads(
+            heads, num_heads, num_kv_heads, angles, norms, config.rms_norm_eps
+        )
         q, k = qk.split_with_sizes((num_heads, num_kv_heads), dim=1)
+        v = heads[:, num_heads + num_kv_heads :]
         attended = attention.attend(layer_idx, q, k, v, self._attentions[layer_idx])
         return attended.reshape(-1, num_heads * config.head_dim)
 
@@ -197,21 +204,5 @@ class Decoder:
         if isinstance(mlp, ExpertWeights):
             assert self.config.experts is not None, "a layer of experts has their configuration"
             return mix_experts(normed, mlp, self.config.experts)
-        gate, up = mlp.gate_up(normed).chunk(2, dim=-1)
-        return mlp.down(self._activate(gate) * up)
-
-    def _activate(self, gate: torch.Tensor) -> torch.Tensor:
-        if self.config.activation == "silu":
-            return F.silu(gate)
-        return F.gelu(gate, approximate="tanh")
-
-    def _norm(self, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        wide = hidden.to(weight.dtype)
-        return F.rms_norm(wide, weight.shape, weight, self.config.rms_norm_eps).to(hidden.dtype)
-
-    def _post_norm(self, hidden: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
-        return hidden if weight is None else self._norm(hidden, weight)
-
-    def _norm_heads(self, qk: torch.Tensor, weights: QKNorm) -> torch.Tensor:
-        q, k = qk.split_with_sizes((self.config.num_heads, self.config.num_kv_heads), dim=1)
-        return torch.cat((self._norm(q, weights.q), self._norm(k, weights.k)), dim=1)
+        gate_up = mlp.gate_up(normed)
+        return mlp.down(self._operators.gate(gate_up, self.config.activation))

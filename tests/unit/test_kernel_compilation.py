@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # In a process of its own: here kernels are interpreted. One kernel of each family that is large.
 PROGRAM = """
