@@ -67,7 +67,7 @@ def kv_lines(view: RunView, width: int, *, is_ascii: bool) -> list[Line]:
     hit = f"{reused / asked:.0%}" if asked else "none yet"
     return [
         *lines,
-        plain_line(f"prompt tokens: {prefilled:,} computed, {reused:,} reused (hit rate {hit})"),
+        plain_line(f"prompt: {prefilled:,} computed, {reused:,} reused (hit rate {hit})"),
         plain_line(f"forks {view.num_forks}   K shows the pages, and who shares what"),
     ]
 

@@ -144,6 +144,7 @@ class LineList(LineView[_Shown]):
         """Choose another line, or scroll."""
         if self._has_cursor:
             self._set_cursor(self._cursor + num)
+            self.is_following = self._follows and self._cursor == len(self._lines) - 1
         else:
             self._scroll_by(num)
 
@@ -184,6 +185,11 @@ class LineList(LineView[_Shown]):
         if self._follows and num > 0 and self.scroll_offset.y >= self.max_scroll_y:
             self.is_following = True
 
+    def on_resize(self) -> None:
+        """Who follows sees the end at any size."""
+        if self.is_following:
+            self.scroll_end(animate=False, force=True)
+
     # -- drawing -----------------------------------------------------------------------------------
 
     def content_at(self, y: int) -> _Shown:
@@ -200,7 +206,13 @@ class LineList(LineView[_Shown]):
         strip = Strip(
             [Segment(text, self.base + Style.parse(style)) for text, style in content.line.pieces]
         )
-        strip = strip.crop_extend(content.x, content.x + width, self.base)
+        if strip.cell_length > content.x + width > 0:
+            # Nothing is cut without a mark.
+            mark = Segment(">" if self.app.has_class("-ascii") else "…", self.base)
+            strip = Strip([*strip.crop(content.x, content.x + width - 1), mark])
+            strip = strip.extend_cell_length(width, self.base)
+        else:
+            strip = strip.crop_extend(content.x, content.x + width, self.base)
         if content.is_chosen:
             cursor = Style.parse(CURSOR_STYLE if content.has_keys else "underline")
             strip = strip.apply_style(cursor)

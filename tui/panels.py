@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flowforge.view.step_tree import TreeRow
 
 _MAX_FOUND = 500
+_NAME_CELLS = 30
 
 _DETAIL_STYLES: dict[Kind, str] = {
     "heading": "bold",
@@ -57,21 +58,22 @@ def header_line(
     picture = view.picture
     state = picture.status if view.is_over else _STATES.get(link, picture.status)
     pieces = [
-        (f" {one_line(picture.workflow) or '…'} ", "bold"),
+        (f" {first_cells(picture.workflow, _NAME_CELLS) or '…'} ", "bold"),
         (f"{run_id} ", "dim"),
         (f"{mark_of(state, is_ascii=is_ascii)} {word_of(state)} ", style_of(state)),
         (f"{clock_text(now_s)}  ", ""),
-        (f"{view.num_ended}/{len(picture.steps)} steps  ", ""),
     ]
-    if view.num_tokens:
-        pieces.append((f"{view.num_tokens:,} tok  ", ""))
-    if view.tokens_per_s() >= 0.5:
-        pieces.append((f"{view.tokens_per_s():.0f} tok/s  ", ""))
     if view.questions:
         pieces.append((f"? {len(view.questions)} to answer  ", style_of("asking")))
     if view.failures:
         pieces.append((f"{len(view.failures)} failed  ", style_of("failed")))
-    pieces.append((place or _LINK_WORDS[link], "italic"))
+    pieces.append((f"{place or _LINK_WORDS[link]}  ", "italic"))
+    # On a narrow screen the end is cut.
+    pieces.append((f"{view.num_ended}/{len(picture.steps)} steps  ", ""))
+    if view.num_tokens:
+        pieces.append((f"{view.num_tokens:,} tok  ", ""))
+    if view.tokens_per_s() >= 0.5:
+        pieces.append((f"{view.tokens_per_s():.0f} tok/s  ", ""))
     return Line(tuple(pieces))
 
 

@@ -443,6 +443,33 @@ async def test_narrow_screens_show_the_cache_where_the_events_were() -> None:
         assert "5 Events" in await viewer.press(pilot, "5")
 
 
+async def test_events_are_followed_at_any_size_until_the_user_moves_up() -> None:
+    viewer = Viewer(running())
+    async with viewer.app.run_test(size=(120, 36)) as pilot:
+        await viewer.drawn(pilot)
+        await pilot.resize_terminal(80, 24)
+        await viewer.drawn_with(pilot, "explore[2]/draft: started")
+
+        await pilot.press("5", "up")
+        events = viewer.screen.query_one("#events", LineList)
+        events.go_to_line(0)
+        viewer.source.give(events_of(StepStarted("later", "gen"), first=60))
+        assert "analyst: run started" in await viewer.drawn_with(pilot, "later  reading")
+        await pilot.press("end")
+        await viewer.drawn_with(pilot, "later: started")
+
+
+async def test_what_is_cut_has_a_mark() -> None:
+    name = "a_step_with_a_name_that_is_longer_than_the_panel"
+    viewer = Viewer([*asking(), *events_of(StepStarted(name, "gen"), first=60)])
+    async with viewer.app.run_test(size=(60, 20)) as pilot:
+        header, *rows = (await viewer.drawn(pilot)).splitlines()
+
+    assert "? 1 to answer" in header and header.rstrip().endswith("…")
+    (row,) = (row for row in rows if name[:16] in row and row.startswith("┃"))
+    assert "…┃" in row
+
+
 async def test_the_cache_shows_who_shares_what() -> None:
     viewer = Viewer(done())
     async with viewer.app.run_test(size=(120, 30)) as pilot:
