@@ -1,23 +1,32 @@
 /* The layers of a decoder over the tokens of one step, in one call: norms, products, rotation, paged
  * attention and gated MLPs, in float32.
  *
- * Threads share each part of a layer and meet behind it. They wait for each other awake, since parts
- * take microseconds; where others want the cores they yield. Everything of a token is computed in an
+ * Threads share each part of a layer: each takes the next piece until none is left, so that one which
+ * has no core at the moment holds up at most the piece that it has. They wait for the end of a part
+ * awake at first, since parts take microseconds, and then asleep. Everything of a token is computed in an
  * order that depends on nothing but its text, so its bits do not depend on what else is in the step. */
 
 #include "kernels.h"
 #include "vectors.h"
 
+#include <limits.h>
 #include <math.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #if defined(_OPENMP)
 #include <omp.h>
 #endif
 
-/* How often a thread looks before it yields: some ten microseconds. */
+/* How often a thread looks before it sleeps: some ten microseconds. */
 #define LOOKS 512
+/* Pieces of a part for each thread: so few that taking one costs little. */
+#define PIECES 8
 
 enum activation { SILU = 0, GELU_TANH = 1 };
 
@@ -53,16 +62,16 @@ struct step {
   float *out;                  /* [num_tokens, hidden_size]: behind the final norm */
   const float *final_norm;
   struct buffers buffers;
-  int64_t *next_tasks; /* [num_layers], zeros */
+  int32_t *counters; /* [8 * num_layers + 1, 3], zeros */
   int64_t num_layers, hidden_size, mlp_size, activation;
   float epsilon;
 };
 
 /* --- threads --------------------------------------------------------------------------------- */
 
-struct team {
-  int num_threads;
-  atomic_int num_there, round;
+/* Pieces of a part that are taken, and done; and how many threads sleep until all are. */
+struct counter {
+  _Atomic int32_t taken, done, num_asleep;
 };
 
 INLINE void pause_shortly(void) {
@@ -73,34 +82,59 @@ INLINE void pause_shortly(void) {
 #endif
 }
 
-/* Returns when all threads have come. */
-static void meet(struct team *team) {
-  if (team->num_threads == 1) return;
-  int round = atomic_load_explicit(&team->round, memory_order_relaxed);
-  if (atomic_fetch_add_explicit(&team->num_there, 1, memory_order_acq_rel) + 1 ==
-      team->num_threads) {
-    atomic_store_explicit(&team->num_there, 0, memory_order_relaxed);
-    atomic_store_explicit(&team->round, round + 1, memory_order_release);
-    return;
-  }
-  for (int looks = 0; atomic_load_explicit(&team->round, memory_order_acquire) == round; looks++) {
-    if (looks < LOOKS) pause_shortly();
-    else sched_yield();
-  }
+/* Until `done` is no longer what was seen, or for no reason. */
+static void sleep_on(struct counter *counter, int32_t seen) {
+#if defined(__linux__)
+  syscall(SYS_futex, &counter->done, FUTEX_WAIT_PRIVATE, seen, 0, 0, 0);
+#else
+  (void)counter, (void)seen;
+  sched_yield();
+#endif
 }
 
-/* A thread's share of `length` things: [*first, the result). */
-struct thread {
-  int idx, num_threads;
+static void wake_all(struct counter *counter) {
+#if defined(__linux__)
+  syscall(SYS_futex, &counter->done, FUTEX_WAKE_PRIVATE, INT_MAX, 0, 0, 0);
+#else
+  (void)counter;
+#endif
+}
+
+static void wait_for(struct counter *counter, int32_t num_pieces) {
+  for (int looks = 0; looks < LOOKS; looks++) {
+    if (atomic_load(&counter->done) == num_pieces) return;
+    pause_shortly();
+  }
+  atomic_fetch_add(&counter->num_asleep, 1);
+  int32_t seen;
+  while ((seen = atomic_load(&counter->done)) != num_pieces) sleep_on(counter, seen);
+  atomic_fetch_sub(&counter->num_asleep, 1);
+}
+
+/* What a part of a layer is computed from. */
+struct work {
+  const struct step *step;
+  const struct layer *layer;
+  int64_t layer_idx;
 };
 
-INLINE int64_t first_of(const struct thread *thread, int64_t length) {
-  return length * thread->idx / thread->num_threads;
+typedef void (*part)(const struct work *, int64_t piece, int64_t num_pieces);
+
+/* Takes pieces of a part until there is none; returns when all are done. */
+static void share(const struct work *work, struct counter **counter, part compute,
+                  int64_t num_pieces) {
+  struct counter *of_part = (*counter)++;
+  int64_t piece;
+  while ((piece = atomic_fetch_add(&of_part->taken, 1)) < num_pieces) {
+    compute(work, piece, num_pieces);
+    if (atomic_fetch_add(&of_part->done, 1) + 1 == num_pieces &&
+        atomic_load(&of_part->num_asleep) > 0)
+      wake_all(of_part);
+  }
+  wait_for(of_part, (int32_t)num_pieces);
 }
 
-INLINE int64_t last_of(const struct thread *thread, int64_t length) {
-  return length * (thread->idx + 1) / thread->num_threads;
-}
+INLINE int64_t least(int64_t first, int64_t second) { return first < second ? first : second; }
 
 /* --- parts of a layer ------------------------------------------------------------------------ */
 
@@ -121,17 +155,49 @@ static void norm(const float *x, const float *weight, float epsilon, int64_t len
     store(to + i, load(x + i) * scale * load(weight + i));
 }
 
-static void multiply(const struct thread *thread, const struct matrix *matrix, const float *x,
-                     float *out, int64_t num_rows, int adds) {
+/* Pieces are pairs of panels, which one row is multiplied with at once. */
+static int64_t first_panel(int64_t num_panels, int64_t piece, int64_t num_pieces) {
+  return least(2 * ((num_panels + 1) / 2 * piece / num_pieces), num_panels);
+}
+
+static void multiply(const struct matrix *matrix, const float *x, float *out, int64_t num_rows,
+                     int adds, int64_t piece, int64_t num_pieces) {
   int64_t panels = panels_of(matrix);
-  multiply_panels(matrix, x, out, num_rows, adds, first_of(thread, panels), last_of(thread, panels));
+  multiply_panels(matrix, x, out, num_rows, adds, first_panel(panels, piece, num_pieces),
+                  first_panel(panels, piece + 1, num_pieces));
+}
+
+static void multiply_qkv(const struct work *work, int64_t piece, int64_t num_pieces) {
+  const struct step *step = work->step;
+  multiply(&work->layer->qkv, step->buffers.normed, step->buffers.qkv, step->attention->num_tokens,
+           0, piece, num_pieces);
+}
+
+/* Adds a product to the hidden states, or leaves it for the norm behind it. */
+static void project(const struct step *step, const struct matrix *matrix, const float *x,
+                    const float *post_norm, int64_t piece, int64_t num_pieces) {
+  multiply(matrix, x, post_norm ? step->buffers.projected : step->hidden,
+           step->attention->num_tokens, post_norm == 0, piece, num_pieces);
+}
+
+static void project_attended(const struct work *work, int64_t piece, int64_t num_pieces) {
+  project(work->step, &work->layer->output, work->step->attention->out,
+          work->layer->attention_post_norm, piece, num_pieces);
+}
+
+static void project_gated(const struct work *work, int64_t piece, int64_t num_pieces) {
+  const struct step *step = work->step;
+  project(step, &work->layer->down,
+          step->buffers.gate_up + step->attention->num_tokens * step->mlp_size,
+          work->layer->mlp_post_norm, piece, num_pieces);
 }
 
 /* hidden += norm(projected), if there is a weight for that, then to = norm(hidden). */
-static void norm_rows(const struct thread *thread, const struct step *step, const float *post_norm,
-                      const float *weight, float *to) {
+static void norm_rows(const struct step *step, const float *post_norm, const float *weight,
+                      float *to, int64_t piece, int64_t num_pieces) {
   int64_t num_tokens = step->attention->num_tokens, size = step->hidden_size;
-  for (int64_t m = first_of(thread, num_tokens); m < last_of(thread, num_tokens); m++) {
+  int64_t last = num_tokens * (piece + 1) / num_pieces;
+  for (int64_t m = num_tokens * piece / num_pieces; m < last; m++) {
     float *hidden = step->hidden + m * size, *projected = step->buffers.projected + m * size;
     if (post_norm) {
       norm(projected, post_norm, step->epsilon, size, projected);
@@ -139,6 +205,25 @@ static void norm_rows(const struct thread *thread, const struct step *step, cons
     }
     norm(hidden, weight, step->epsilon, size, to + m * size);
   }
+}
+
+static void norm_embedded(const struct work *work, int64_t piece, int64_t num_pieces) {
+  norm_rows(work->step, 0, work->layer->attention_norm, work->step->buffers.normed, piece,
+            num_pieces);
+}
+
+static void norm_attended(const struct work *work, int64_t piece, int64_t num_pieces) {
+  norm_rows(work->step, work->layer->attention_post_norm, work->layer->mlp_norm,
+            work->step->buffers.normed, piece, num_pieces);
+}
+
+/* For the next layer, or behind the last one. */
+static void norm_layer(const struct work *work, int64_t piece, int64_t num_pieces) {
+  const struct step *step = work->step;
+  int is_last = work->layer_idx + 1 == step->num_layers;
+  norm_rows(step, work->layer->mlp_post_norm,
+            is_last ? step->final_norm : work->layer[1].attention_norm,
+            is_last ? step->out : step->buffers.normed, piece, num_pieces);
 }
 
 /* x = x * cosines + (x rolled by half) * sines, of its first rows. */
@@ -153,29 +238,44 @@ static void rotate(float *x, const struct rope *rope, int64_t token) {
   }
 }
 
+/* Where the layer's rows are, and what of them its queries see. */
+static struct attention attention_of(const struct work *work) {
+  struct attention attention = *work->step->attention;
+  int64_t size = attention.num_kv_heads * attention.num_slots * attention.head_dim;
+  attention.keys = work->step->rows + 2 * work->layer_idx * size;
+  attention.values = attention.keys + size;
+  attention.window = work->layer->window;
+  return attention;
+}
+
 /* A head of Q, K or V at a token, from the product to where attention finds it. */
-static void place_head(const struct step *step, const struct layer *layer, int64_t token,
+static void place_head(const struct work *work, const struct attention *attention, int64_t token,
                        int64_t head) {
-  const struct attention *attention = step->attention;
+  const struct step *step = work->step;
   int64_t num_heads = attention->num_heads, num_turned = num_heads + attention->num_kv_heads;
   if (head < num_turned) {
     float *x = step->buffers.qkv + token * attention->q_stride + head * attention->head_dim;
-    const float *weight = head < num_heads ? layer->q_norm : layer->k_norm;
+    const float *weight = head < num_heads ? work->layer->q_norm : work->layer->k_norm;
     if (weight) norm(x, weight, step->epsilon, attention->head_dim, x);
-    if (layer->rope >= 0) rotate(x, step->ropes + layer->rope, token);
+    if (work->layer->rope >= 0) rotate(x, step->ropes + work->layer->rope, token);
   }
   if (head < num_heads) begin_query(attention, token, head);
   else if (head < num_turned) store_key(attention, token, head - num_heads);
   else store_value(attention, token, head - num_turned);
 }
 
-static void place_heads(const struct thread *thread, const struct step *step,
-                        const struct layer *layer) {
-  const struct attention *attention = step->attention;
-  int64_t num_heads = attention->num_heads + 2 * attention->num_kv_heads;
-  int64_t length = attention->num_tokens * num_heads;
-  for (int64_t i = first_of(thread, length); i < last_of(thread, length); i++)
-    place_head(step, layer, i / num_heads, i % num_heads);
+static void place_heads(const struct work *work, int64_t piece, int64_t num_pieces) {
+  struct attention attention = attention_of(work);
+  int64_t num_heads = attention.num_heads + 2 * attention.num_kv_heads;
+  int64_t last = attention.num_tokens * (piece + 1) / num_pieces;
+  for (int64_t token = attention.num_tokens * piece / num_pieces; token < last; token++)
+    for (int64_t head = 0; head < num_heads; head++) place_head(work, &attention, token, head);
+}
+
+static void attend(const struct work *work, int64_t piece, int64_t num_pieces) {
+  struct attention attention = attention_of(work);
+  (void)num_pieces;
+  attend_task(&attention, piece);
 }
 
 INLINE vec silu(vec x) {
@@ -191,13 +291,15 @@ INLINE vec gelu_tanh(vec x) {
   return x / (all(1.0f) + exponential(chosen(is_high, all(88.0f), turned)));
 }
 
-/* Gate and up of the thread's own panels, and their product in the place of up. */
-static void gate(const struct thread *thread, const struct step *step, const struct layer *layer) {
-  int64_t size = step->mlp_size, panels = size / PANEL, num_tokens = step->attention->num_tokens;
-  int64_t first = first_of(thread, panels), last = last_of(thread, panels);
+/* Gate and up of some panels, and their product in the place of up. */
+static void gate(const struct work *work, int64_t piece, int64_t num_pieces) {
+  const struct step *step = work->step;
+  int64_t size = step->mlp_size, num_tokens = step->attention->num_tokens;
+  int64_t first = first_panel(size / PANEL, piece, num_pieces);
+  int64_t last = first_panel(size / PANEL, piece + 1, num_pieces);
   float *halves[2] = {step->buffers.gate_up, step->buffers.gate_up + num_tokens * size};
   for (int half = 0; half < 2; half++) {
-    struct matrix matrix = half_of(&layer->gate_up, half);
+    struct matrix matrix = half_of(&work->layer->gate_up, half);
     multiply_panels(&matrix, step->buffers.normed, halves[half], num_tokens, 0, first, last);
   }
   for (int64_t m = 0; m < num_tokens; m++)
@@ -210,70 +312,39 @@ static void gate(const struct thread *thread, const struct step *step, const str
 
 /* --- layers ---------------------------------------------------------------------------------- */
 
-/* Adds a product to the hidden states, or leaves it for the norm behind it. */
-static void project(const struct thread *thread, const struct step *step,
-                    const struct matrix *matrix, const float *x, const float *post_norm) {
-  multiply(thread, matrix, x, post_norm ? step->buffers.projected : step->hidden,
-           step->attention->num_tokens, post_norm == 0);
+/* Pieces of a part whose length is a number of panels, or of tokens. */
+static int64_t pieces_of(int64_t length, int num_threads) {
+  if (num_threads == 1 || length < 1) return 1;
+  return least(length, PIECES * num_threads);
 }
 
-static void attend(const struct step *step, int64_t layer_idx) {
+static void run_layers(const struct step *step, int num_threads) {
+  struct work work = {.step = step, .layer = step->layers};
+  struct counter *counter = (struct counter *)step->counters;
   const struct attention *attention = step->attention;
-  int64_t num_tasks = attention->num_kv_heads * attention->num_parts, task;
-  while ((task = __atomic_fetch_add(step->next_tasks + layer_idx, 1, __ATOMIC_RELAXED)) < num_tasks)
-    attend_task(attention, task);
-}
-
-/* Whoever is first sets what differs between layers; others wait for the end of its part anyway. */
-static void choose_layer(const struct step *step, int64_t layer_idx) {
-  struct attention *attention = step->attention;
-  int64_t size = attention->num_kv_heads * attention->num_slots * attention->head_dim;
-  attention->keys = step->rows + 2 * layer_idx * size;
-  attention->values = attention->keys + size;
-  attention->window = step->layers[layer_idx].window;
-}
-
-static void run_layers(const struct thread *thread, const struct step *step, struct team *team) {
-  int64_t num_tokens = step->attention->num_tokens;
-  const struct buffers *buffers = &step->buffers;
-  norm_rows(thread, step, 0, step->layers[0].attention_norm, buffers->normed);
-  for (int64_t idx = 0; idx < step->num_layers; idx++) {
-    const struct layer *layer = step->layers + idx;
-    meet(team);
-    if (thread->idx == 0) choose_layer(step, idx);
-    multiply(thread, &layer->qkv, buffers->normed, buffers->qkv, num_tokens, 0);
-    meet(team);
-    place_heads(thread, step, layer);
-    meet(team);
-    attend(step, idx);
-    meet(team);
-    project(thread, step, &layer->output, step->attention->out, layer->attention_post_norm);
-    meet(team);
-    norm_rows(thread, step, layer->attention_post_norm, layer->mlp_norm, buffers->normed);
-    meet(team);
-    gate(thread, step, layer);
-    meet(team);
-    project(thread, step, &layer->down, buffers->gate_up + num_tokens * step->mlp_size,
-            layer->mlp_post_norm);
-    meet(team);
-    int is_last = idx + 1 == step->num_layers;
-    norm_rows(thread, step, layer->mlp_post_norm,
-              is_last ? step->final_norm : layer[1].attention_norm,
-              is_last ? step->out : buffers->normed);
+  int64_t by_token = pieces_of(attention->num_tokens, num_threads);
+  share(&work, &counter, norm_embedded, by_token);
+  for (; work.layer_idx < step->num_layers; work.layer_idx++, work.layer++) {
+    const struct layer *layer = work.layer;
+    share(&work, &counter, multiply_qkv, pieces_of(panels_of(&layer->qkv) / 2, num_threads));
+    share(&work, &counter, place_heads, by_token);
+    share(&work, &counter, attend, attention->num_kv_heads * attention->num_parts);
+    share(&work, &counter, project_attended, pieces_of(panels_of(&layer->output) / 2, num_threads));
+    share(&work, &counter, norm_attended, by_token);
+    share(&work, &counter, gate, pieces_of(step->mlp_size / PANEL / 2, num_threads));
+    share(&work, &counter, project_gated, pieces_of(panels_of(&layer->down) / 2, num_threads));
+    share(&work, &counter, norm_layer, by_token);
   }
 }
 
 void flowforge_layers(const struct step *step) {
-  struct team team = {.num_threads = 1};
 #pragma omp parallel num_threads((int)step->attention->num_threads) \
     if (step->attention->num_threads > 1)
   {
-    struct thread thread = {0, 1};
+    int num_threads = 1;
 #if defined(_OPENMP)
-    thread = (struct thread){omp_get_thread_num(), omp_get_num_threads()};
-#pragma omp single
-    team.num_threads = thread.num_threads;
+    num_threads = omp_get_num_threads();
 #endif
-    run_layers(&thread, step, &team);
+    run_layers(step, num_threads);
   }
 }

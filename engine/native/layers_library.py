@@ -43,7 +43,7 @@ class LayersCall(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("layers", "ropes", "attention", "rows")),
         *((name, ctypes.c_void_p) for name in ("hidden", "out", "final_norm")),
         *((name, ctypes.c_void_p) for name in ("normed", "qkv", "projected", "gate_up")),
-        ("next_tasks", ctypes.c_void_p),
+        ("counters", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("num_layers", "hidden_size")),
         *((name, ctypes.c_int64) for name in ("mlp_size", "activation")),
         ("epsilon", ctypes.c_float),

@@ -402,10 +402,15 @@ struct matrix half_of(const struct matrix *matrix, int half) {
 /* x: [num_rows, depth], out: [num_rows, num_outputs], both contiguous. */
 void flowforge_linear(const struct matrix *matrix, const float *x, float *out, int64_t num_rows,
                       int num_threads) {
-#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
-  for (int thread = 0; thread < num_threads; thread++)
-    multiply_panels(matrix, x, out, num_rows, 0, panels_of(matrix) * thread / num_threads,
-                    panels_of(matrix) * (thread + 1) / num_threads);
+  /* More pieces than threads, for one that has no core at the moment. */
+  int64_t pairs = (panels_of(matrix) + 1) / 2, pieces = num_threads > 1 ? 8 * num_threads : 1;
+  if (pieces > pairs) pieces = pairs;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
+  for (int64_t piece = 0; piece < pieces; piece++) {
+    int64_t first = 2 * (pairs * piece / pieces), last = 2 * (pairs * (piece + 1) / pieces);
+    multiply_panels(matrix, x, out, num_rows, 0, first,
+                    last < panels_of(matrix) ? last : panels_of(matrix));
+  }
 }
 
 /* --- packing --------------------------------------------------------------------------------- */
