@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from flowforge.engine.attention.interface import LayerAttention
+from flowforge.engine.attention.interface import LayerAttention, with_whole_rows
 from flowforge.engine.attention.reads import Span
 from flowforge.engine.attention.reference import dense_attention
 from flowforge.engine.native.attention_library import (
@@ -130,7 +130,7 @@ class CompiledAttention:
     ) -> torch.Tensor:
         """See `AttentionStep.attend`."""
         num_tokens, num_heads, head_dim = q.shape
-        q, k, v = _with_whole_rows(q), _with_whole_rows(k), _with_whole_rows(v)
+        q, k, v = with_whole_rows(q), with_whole_rows(k), with_whole_rows(v)
         out = torch.empty((num_tokens, num_heads, head_dim), dtype=torch.float32)
         sums = torch.empty((num_tokens, num_heads, 2), dtype=torch.float32)
         call = self.call
@@ -143,13 +143,6 @@ class CompiledAttention:
         call.scale, call.softcap = layer.scale, layer.softcap or 0.0
         self._library.attend(call)
         return out
-
-
-def _with_whole_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """[num_tokens, heads, head_dim] whose heads lie side by side; tokens may lie apart."""
-    heads, head_dim = tensor.shape[1:]
-    is_whole = tensor.stride(2) == 1 and (heads == 1 or tensor.stride(1) == head_dim)
-    return tensor if is_whole else tensor.contiguous()
 
 
 def _tables(

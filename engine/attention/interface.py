@@ -44,3 +44,10 @@ class AttentionStep(Protocol):
         Returns [num_tokens, num_heads, head_dim]. Writes K and V into the pages in place.
         """
         ...
+
+
+def with_whole_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """[num_tokens, heads, head_dim] whose heads lie side by side; tokens may lie apart."""
+    heads, head_dim = tensor.shape[1:]
+    is_whole = tensor.stride(2) == 1 and (heads == 1 or tensor.stride(1) == head_dim)
+    return tensor if is_whole else tensor.contiguous()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from flowforge.engine.attention.interface import with_whole_rows
 from flowforge.engine.attention.kernel_tables import (
     ITEM_COLUMNS,
     TILE_COLUMNS,
@@ -225,10 +226,3 @@ def attend(
     merge_parts(tables.parts, tables.lists, out)
     attend_chunks(q, kv, tables.tiles, layer, out)
     return out
-
-
-def with_whole_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """[num_tokens, heads, head_dim] whose heads lie side by side; tokens may lie apart."""
-    heads, head_dim = tensor.shape[1:]
-    is_whole = tensor.stride(2) == 1 and (heads == 1 or tensor.stride(1) == head_dim)
-    return tensor if is_whole else tensor.contiguous()

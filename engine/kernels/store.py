@@ -16,6 +16,8 @@ from flowforge.engine.kernels.dialect import Tensor, block_of, jit, to_fp8
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flowforge.engine.kv.cache import RowCopy
+
 
 FP8 = torch.float8_e4m3fn
 FP8_MOST = 448.0
@@ -137,21 +139,33 @@ def _copy_kernel(
         tl.store(target + at, tl.load(source + at, mask=is_real), mask=is_real)
 
 
-def waves_of(copies: Sequence[tuple[int, int, int]]) -> list[list[tuple[int, int, int]]]:
+def copy_pages(rows: torch.Tensor, copies: Sequence[RowCopy], page_size: int) -> None:
+    """Carry out copies of a store's rows as if one after the other, in as few launches as that can.
+
+    rows: [..., num_slots, head_dim], contiguous.
+    """
+    planes = rows.view(-1, *rows.shape[-2:])
+    for wave in waves_of(copies):
+        runs = [(copy.source * page_size, copy.target * page_size, copy.num_rows) for copy in wave]
+        # One array, so one copy to the device.
+        columns = torch.tensor(runs, dtype=torch.int64).T.contiguous().to(rows.device)
+        copy_slots(planes, columns[0], columns[1], columns[2])
+
+
+def waves_of(copies: Sequence[RowCopy]) -> list[list[RowCopy]]:
     """Copies in order, in groups of which each can be carried out at once.
 
-    copies: (source page, target page, number of rows). A copy that reads or writes what an earlier
-    one writes, or writes what an earlier one reads, begins the next group.
+    A copy that reads or writes a page that an earlier one writes, or writes one that an earlier one
+    reads, begins the next group.
     """
-    waves: list[list[tuple[int, int, int]]] = []
+    waves: list[list[RowCopy]] = []
     read: set[int] = set()
     written: set[int] = set()
     for copy in copies:
-        source, target, _ = copy
-        if not waves or source in written or target in written or target in read:
+        if not waves or {copy.source, copy.target} & written or copy.target in read:
             waves.append([])
             read, written = set(), set()
         waves[-1].append(copy)
-        read.add(source)
-        written.add(target)
+        read.add(copy.source)
+        written.add(copy.target)
     return waves

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import torch
 
+from flowforge.engine.kernels.presence import has_kernels
 from flowforge.engine.kv.cache import RowCopy
 from flowforge.engine.kv.host_rows import HostRows
 from flowforge.engine.kv.host_tier import Offload, Restore
@@ -56,23 +57,34 @@ class KvStore:
 
     def move_rows(self, moves: Iterable[RowMove]) -> None:
         """Carry out moves in the order given. Raises InternalError IN205 where it verifies."""
+        copies: list[RowCopy] = []  # that follow each other
         for move in moves:
+            if isinstance(move, RowCopy):
+                copies.append(move)
+                continue
+            self._copy(copies)
+            copies = []
             match move:
-                case RowCopy():
-                    self._copy(move)
                 case Offload(page, slot):
                     self._host_rows().offload(page, slot)
                 case Restore(slot, page):
                     self._host_rows().restore(slot, page)
                 case _:
                     assert_never(move)
+        self._copy(copies)
 
-    def _copy(self, copy: RowCopy) -> None:
-        source = copy.source * self.page_size
-        target = copy.target * self.page_size
-        self.rows[..., target : target + copy.num_rows, :] = self.rows[
-            ..., source : source + copy.num_rows, :
-        ]
+    def _copy(self, copies: list[RowCopy]) -> None:
+        if copies and has_kernels(self.rows.device):
+            from flowforge.engine.kernels.store import copy_pages
+
+            copy_pages(self.rows, copies, self.page_size)
+            return
+        for copy in copies:
+            source = copy.source * self.page_size
+            target = copy.target * self.page_size
+            self.rows[..., target : target + copy.num_rows, :] = self.rows[
+                ..., source : source + copy.num_rows, :
+            ]
 
     def _host_rows(self) -> HostRows:
         assert self._host is not None, "a cache without a host moves nothing there"

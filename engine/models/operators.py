@@ -6,13 +6,13 @@ the sum before it, the turning of heads with their norm, a gate with its product
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
 
+from flowforge.engine.kernels.presence import has_kernels
 from flowforge.engine.models.rope import rotate
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Angles: TypeAlias = tuple[torch.Tensor, torch.Tensor]
     """Cosines and signed sines as `RotaryEmbedding.angles` gives them."""
-
-_logger = logging.getLogger(__name__)
 
 
 class LayerOperators(Protocol):
@@ -113,12 +111,9 @@ class TorchOperators:
 
 
 def operators_for(device: torch.device) -> LayerOperators:
-    """Kernels on a GPU that they are for, torch elsewhere; why not is logged."""
-    if device.type != "cuda":
+    """Kernels where they are for the device, torch elsewhere."""
+    if not has_kernels(device):
         return TorchOperators()
-    try:
-        from flowforge.engine.kernels.operators import KernelOperators
-    except ImportError as error:
-        _logger.warning("layers are computed by torch, without the GPU kernels: %s", error)
-        return TorchOperators()
+    from flowforge.engine.kernels.operators import KernelOperators
+
     return KernelOperators()

@@ -17,6 +17,9 @@ from flowforge.engine.kernels.checks import (
     rotation_error,
 )
 from flowforge.engine.kernels.trial_steps import Heads
+from flowforge.engine.kv.cache import RowCopy
+from flowforge.engine.kv.pool import PageId
+from flowforge.engine.kv.store import KvStore
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -96,10 +99,32 @@ def test_runs_of_rows_are_copied_in_every_plane(size: int) -> None:
 
 
 def test_copies_that_need_each_other_are_carried_out_one_after_the_other() -> None:
-    copies = [(0, 1, 3), (1, 2, 3), (4, 5, 1), (6, 5, 1), (7, 6, 2)]
+    pages = [(0, 1, 3), (1, 2, 3), (4, 5, 1), (6, 5, 1), (7, 6, 2)]
+    copies = [RowCopy(PageId(one), PageId(other), rows) for one, other, rows in pages]
 
     assert [copies[:1], copies[1:3], copies[3:4], copies[4:]] == store.waves_of(copies)
     assert [] == store.waves_of([])
+
+
+def test_pages_are_copied_as_a_store_copies_them() -> None:
+    by_torch = KvStore(
+        num_layers=2,
+        num_kv_heads=3,
+        head_dim=16,
+        num_pages=8,
+        page_size=4,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+    )
+    by_torch.rows.copy_(torch.arange(by_torch.rows.numel()).view_as(by_torch.rows))
+    rows = by_torch.rows.clone()
+    pages = [(0, 1, 3), (1, 2, 4), (4, 5, 1), (6, 5, 2)]
+    copies = [RowCopy(PageId(one), PageId(other), count) for one, other, count in pages]
+
+    by_torch.move_rows(copies)
+    store.copy_pages(rows, copies, 4)
+
+    assert torch.equal(by_torch.rows, rows)
 
 
 def test_every_kernel_passes_its_own_check() -> None:
