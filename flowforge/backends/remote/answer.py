@@ -114,7 +114,9 @@ class RemoteAnswer:
         call = self._calls.setdefault(idx, _PartialCall())
         function = told.get("function") or {}
         call.call_id = told.get("id") or call.call_id
-        call.name += function.get("name") or ""
+        name = function.get("name") or ""
+        # Some servers say all of it again with every piece.
+        call.name += "" if name == call.name else name
         arguments = function.get("arguments")
         call.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments or {})
 

@@ -59,7 +59,8 @@ class ChatHistory:
             }
             for call_id, call in zip(ids, calls, strict=True)
         ]
-        message: Message = {"role": "assistant", "content": text or None, "tool_calls": told}
+        # Null, which OpenAI writes here, some servers refuse.
+        message: Message = {"role": "assistant", "content": text, "tool_calls": told}
         return replace(
             self,
             messages=(*self.messages, message),
