@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from flowforge.engine.attention.backends import choose_backend
+from flowforge.engine.attention.backends import choose_backend, find_kernel_backend
 from flowforge.engine.attention.compiled import can_compute, find_attention_library
 from flowforge.engine.devices import CudaFinding, choose_device, find_cuda_devices
 from flowforge.engine.forward import ForwardPass
@@ -21,13 +22,20 @@ from flowforge.errors import EngineError
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
+    from flowforge.engine.attention.kernel_attention import KernelBackend
     from flowforge.engine.config import EngineConfig
     from flowforge.engine.devices import ChosenDevice
     from flowforge.engine.forward import StepForward
+    from flowforge.engine.graphs import DecodeGraphs
     from flowforge.engine.models.config import ModelConfig
     from flowforge.engine.models.decoder import Decoder
     from flowforge.engine.models.weights import WeightSize
     from flowforge.engine.parallel.messages import PartTask
+
+_logger = logging.getLogger(__name__)
+
+# Steps with longer contexts are not captured: room for their parts would be taken from the pages.
+_MOST_GRAPH_CONTEXT = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +143,40 @@ def load_whole(plan: ComputePlan, config: EngineConfig) -> Computing:
             f"heads of {model.head_dim} numbers cannot be attended to deterministically",
             help="leave is_deterministic out",
         )
-    attention = choose_backend(store, config.shared_attention, kernel)
-    return Computing(decoder, store, ForwardPass(decoder, store, attention))
+    shared = config.shared_attention
+    kernels = find_kernel_backend(store, model.num_heads, shared)
+    attention = kernels or choose_backend(store, shared, kernel)
+    graphs = None if kernels is None else _capture_graphs(decoder, kernels, plan, config)
+    return Computing(decoder, store, ForwardPass(decoder, store, attention, graphs))
+
+
+def _capture_graphs(
+    decoder: Decoder, kernels: KernelBackend, plan: ComputePlan, config: EngineConfig
+) -> DecodeGraphs | None:
+    """Graphs of decode steps, in the margin that the pages left; None where none can be had."""
+    if plan.model.experts is not None:
+        # How many rows an expert gets is known on the host only.
+        return None
+    from flowforge.engine.attention.graph_attention import GraphTables
+    from flowforge.engine.graphs import CudaCapture, DecodeGraphs, graph_sizes
+
+    windows = tuple({layer.window: None for layer in plan.model.layers})
+    most_context = min(plan.model.max_context_len, _MOST_GRAPH_CONTEXT)
+
+    def make_tables(size: int) -> GraphTables:
+        return GraphTables(kernels, size, most_context, windows)
+
+    def told(done: int, total: int) -> None:
+        _logger.info("capturing decode graphs: %d of %d", done, total)
+
+    sizes = graph_sizes(config.max_running)
+    try:
+        with torch.inference_mode():
+            return DecodeGraphs(decoder, make_tables, sizes, CudaCapture(decoder.device), told)
+    except RuntimeError as error:
+        line = str(error).splitlines()[0]
+        _logger.warning("decode steps run without graphs, more slowly: %s", line)
+        return None
 
 
 def load_parts(plan: ComputePlan, config: EngineConfig, end: ExitStack) -> Computing:

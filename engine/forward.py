@@ -8,6 +8,7 @@ import torch
 
 if TYPE_CHECKING:
     from flowforge.engine.attention.backends import AttentionBackend
+    from flowforge.engine.graphs import DecodeGraphs
     from flowforge.engine.kv.store import KvStore
     from flowforge.engine.models.decoder import Decoder
     from flowforge.engine.step_batch import StepBatch
@@ -40,13 +41,23 @@ class StepForward(Protocol):
 
 
 class ForwardPass:
-    """A `StepForward` on one decoder and one KV store, both borrowed. Under inference mode."""
+    """A `StepForward` on one decoder and one KV store, both borrowed. Under inference mode.
 
-    def __init__(self, decoder: Decoder, store: KvStore, attention: AttentionBackend) -> None:
+    graphs: for the decode steps that they know.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        store: KvStore,
+        attention: AttentionBackend,
+        graphs: DecodeGraphs | None = None,
+    ) -> None:
         self._decoder = decoder
         self._store = store
         self._device = store.rows.device
         self._attention = attention
+        self._graphs = graphs
         self._num_rows_read = 0
 
     @property
@@ -57,7 +68,8 @@ class ForwardPass:
     @property
     def num_rows_read(self) -> int:
         """See `StepForward.num_rows_read`."""
-        return self._num_rows_read
+        of_graphs = 0 if self._graphs is None else self._graphs.num_rows_read
+        return self._num_rows_read + of_graphs
 
     def move(self, batch: StepBatch) -> None:
         """See `StepForward.move`."""
@@ -65,16 +77,23 @@ class ForwardPass:
 
     def hidden(self, batch: StepBatch) -> torch.Tensor:
         """See `StepForward.hidden`."""
-        slots = self._tensor(batch.slots)
+        if self._graphs is not None:
+            hidden = self._graphs.hidden(batch)
+            if hidden is not None:
+                return hidden
+        # One copy to the device.
+        inputs = self._tensor([batch.token_ids, batch.positions, batch.slots])
+        token_ids, positions, slots = inputs.unbind(0)
         attention = self._attention.step(slots, batch.spans, batch.segments)
         self._num_rows_read += attention.num_rows_read
-        return self._decoder.forward(
-            self._tensor(batch.token_ids), self._tensor(batch.positions), attention
-        )
+        return self._decoder.forward(token_ids, positions, attention)
 
     def logits(self, hidden: torch.Tensor, rows: list[int]) -> torch.Tensor:
         """See `StepForward.logits`."""
         return self._decoder.logits(hidden[self._tensor(rows)])
 
-    def _tensor(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
+    def _tensor(self, values: list[int] | list[list[int]]) -> torch.Tensor:
+        on_host = torch.tensor(values, dtype=torch.int64)
+        if self._device.type == "cpu":
+            return on_host
+        return on_host.pin_memory().to(self._device, non_blocking=True)

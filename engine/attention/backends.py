@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,10 +14,13 @@ from flowforge.engine.attention.reads import split_policy
 if TYPE_CHECKING:
     import torch
 
+    from flowforge.engine.attention.kernel_attention import KernelBackend
     from flowforge.engine.attention.reads import Segment, Span, SplitPolicy
     from flowforge.engine.config import SharedAttention
     from flowforge.engine.kv.store import KvStore
     from flowforge.engine.native.attention_library import AttentionLibrary
+
+_logger = logging.getLogger(__name__)
 
 
 class PlannedAttention(AttentionStep, Protocol):
@@ -77,7 +81,34 @@ def choose_backend(
     shared_attention: SharedAttention = "auto",
     kernel: AttentionLibrary | None = None,
 ) -> AttentionBackend:
-    """The backend for a store's rows. kernel: the compiled one, if there is one."""
+    """The backend for a store's rows, without the GPU kernels. kernel: the compiled one, if any."""
     if kernel is not None and can_compute(store.rows):
         return CompiledBackend(store.rows, kernel, shares=shared_attention != "off")
     return TorchBackend(store.rows, split_policy(shared_attention, store.row_bytes))
+
+
+def find_kernel_backend(
+    store: KvStore, num_heads: int, shared_attention: SharedAttention = "auto"
+) -> KernelBackend | None:
+    """The GPU kernels for a store's rows; None where they cannot be had, which is logged.
+
+    They compile and are held to torch on a small case first, so that a driver or compiler that does
+    not know them costs a warning and speed, and nothing else.
+    """
+    device = store.rows.device
+    if device.type != "cuda":
+        return None
+    try:
+        from flowforge.engine.attention.kernel_attention import kernel_backend
+        from flowforge.engine.kernel_check import TOLERANCE, worst_difference
+
+        worst = worst_difference(device)
+    except Exception as error:
+        # Whatever a compiler or driver fails with: torch's operators are always there.
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        _logger.warning("attention is computed by torch, without the GPU kernels: %s", told)
+        return None
+    if not worst < TOLERANCE:
+        _logger.warning("the GPU kernels compute wrong results (by %.1e): not used", worst)
+        return None
+    return kernel_backend(store, num_heads, shared_attention)

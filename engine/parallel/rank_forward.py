@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flowforge.engine.attention.backends import choose_backend
+from flowforge.engine.attention.backends import choose_backend, find_kernel_backend
 from flowforge.engine.attention.compiled import find_attention_library
 from flowforge.engine.forward import ForwardPass
 from flowforge.engine.kv.store import KvStore
@@ -61,5 +61,6 @@ class RankPart:
         group = RankGroup(task.rank, task.meeting_file, torch.device(task.device))
         decoder = self._loading.decoder(self._loaded, group)
         kernel = None if task.kernels == "never" else find_attention_library()
-        attention = choose_backend(self.store, task.shared_attention, kernel)
+        kernels = find_kernel_backend(self.store, decoder.config.num_heads, task.shared_attention)
+        attention = kernels or choose_backend(self.store, task.shared_attention, kernel)
         return MetRank(ForwardPass(decoder, self.store, attention), decoder, group)

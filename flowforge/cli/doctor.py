@@ -27,8 +27,6 @@ _HUB_TIMEOUT_S = 3.0
 _COMMAND_TIMEOUT_S = 3.0
 _READ_BYTES = 256 << 20
 _NUM_READS = 3
-# bfloat16 keeps 8 bits; sums over a hundred rows lose little more.
-_KERNEL_TOLERANCE = 1e-2
 
 
 @click.command
@@ -165,7 +163,7 @@ def _gpu() -> list[Finding]:
         why_not = str(error)
     findings.append(judged.judge_triton(triton, why_not, has_gpu=bool(found.devices)))
     if not found.devices or triton is None:
-        return [*findings, judged.judge_gpu_kernels(None, _KERNEL_TOLERANCE, None)]
+        return [*findings, judged.judge_gpu_kernels(None, 0.0, None)]
     for device in found.devices:
         name = f"cuda:{device.index}"
         findings.append(judged.judge_bandwidth(f"bandwidth {name}", _read_rate(name)))
@@ -173,14 +171,14 @@ def _gpu() -> list[Finding]:
 
 
 def _gpu_kernels(device: str) -> Finding:
-    from flowforge.engine.kernel_check import worst_difference
-
     try:
-        return judged.judge_gpu_kernels(worst_difference(device), _KERNEL_TOLERANCE, None)
+        from flowforge.engine.kernel_check import TOLERANCE, worst_difference
+
+        return judged.judge_gpu_kernels(worst_difference(device), TOLERANCE, None)
     except Exception as error:
         # Compilers and drivers fail with errors of many kinds; each is the finding.
         told = f"{type(error).__name__}: {error}".splitlines()[0]
-        return judged.judge_gpu_kernels(None, _KERNEL_TOLERANCE, told)
+        return judged.judge_gpu_kernels(None, 0.0, told)
 
 
 def _read_rate(device: str) -> float:
