@@ -11,6 +11,7 @@ from flowforge.engine.policy import SchedulingPolicy
 from flowforge.errors import EngineError
 
 SharedAttention: TypeAlias = Literal["auto", "off", "on"]
+Speculation: TypeAlias = Literal["lookup", "off"]
 Dtype: TypeAlias = Literal["auto", "float32", "bfloat16", "int4"]
 
 # More only cost: torch starts them all, and the system's limit ends the process.
@@ -45,6 +46,8 @@ class EngineConfig:
     nothing else. Needs float32 arithmetic and a C compiler, and a model without experts.
     shared_attention: whether KV rows that several sequences of a step have in common are read once
     for all of them. auto: where that is quicker. It changes the order of sums and so last bits.
+    speculation: whether tokens are guessed, and several checked in one step. lookup: from the text
+    itself, and from what texts of its kind said before; left off where guesses are wrong.
     policy: see `SchedulingPolicy`.
     is_debug: free pages are filled with NaN and every KV row is tagged with the text that it stands
     for, so that a wrong read fails (IN203) and cannot pass for a right one. Slow.
@@ -63,6 +66,7 @@ class EngineConfig:
     dtype: Dtype = "auto"
     is_deterministic: bool = False
     shared_attention: SharedAttention = "auto"
+    speculation: Speculation = "lookup"
     policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     is_debug: bool = False
 
@@ -72,7 +76,11 @@ class EngineConfig:
         for name in ("kv_bytes", "num_pages", "num_threads", "context_len"):
             if getattr(self, name) is not None:
                 self._require_positive(name, getattr(self, name))
-        for name, choices in (("dtype", Dtype), ("shared_attention", SharedAttention)):
+        for name, choices in (
+            ("dtype", Dtype),
+            ("shared_attention", SharedAttention),
+            ("speculation", Speculation),
+        ):
             words, value = get_args(choices), getattr(self, name)
             require(value in words, name, f"one of {words}", value, "EN230")
         require_integer("host_cache_bytes", self.host_cache_bytes, "EN230")

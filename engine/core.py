@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowforge.engine.capacity import Capacity
+from flowforge.engine.kv.tokens import common_prefix_len
 from flowforge.engine.mask_filling import MaskFiller
 from flowforge.engine.meter import Meter
 from flowforge.engine.policy import SchedulingPolicy
@@ -33,7 +34,12 @@ from flowforge.engine.sequence import (
     TokensArrived,
     UpdateSink,
 )
-from flowforge.engine.statistics import ComputeStatistics, EngineStatistics, MemoryStatistics
+from flowforge.engine.statistics import (
+    ComputeStatistics,
+    EngineStatistics,
+    MemoryStatistics,
+    SpeculationStatistics,
+)
 from flowforge.engine.step_errors import reader_error
 from flowforge.engine.token_choice import choose_tokens
 from flowforge.errors import EngineError, FlowForgeError
@@ -50,6 +56,7 @@ if TYPE_CHECKING:
     from flowforge.engine.meter import Outcome
     from flowforge.engine.model_interface import ChunkLogits, ModelLimits, StepRunner
     from flowforge.engine.prefix_rows import KvPrefix, PrefixRows
+    from flowforge.engine.speculation.speculator import Speculator
     from flowforge.engine.statistics import NamespaceStatistics
 
 MAX_PAGES_LOOKED_AT = 16_384
@@ -62,6 +69,7 @@ class EngineCore:
     clock: seconds, monotonic; only for the times that usages and statistics report. memory,
     compute: what the statistics say of them. prefix_rows: takes prefixes out and puts them in; None
     where the runner's rows are none that can be copied. policy: the best known one if None.
+    speculator: guesses what texts say next; None for no guesses.
     """
 
     def __init__(
@@ -75,6 +83,7 @@ class EngineCore:
         compute: ComputeStatistics | None = None,
         prefix_rows: PrefixRows | None = None,
         policy: SchedulingPolicy | None = None,
+        speculator: Speculator | None = None,
     ) -> None:
         self._runner = runner
         self._kv = kv
@@ -91,6 +100,7 @@ class EngineCore:
         self._fault: FlowForgeError | None = None
         self._watcher: Callable[[StepPlan], None] | None = None
         self._prefix_rows = prefix_rows
+        self._speculator = speculator
         self._memory = memory or MemoryStatistics()
         self._compute = compute or ComputeStatistics()
         self._started_at_s = clock()
@@ -261,6 +271,8 @@ class EngineCore:
     def step(self) -> None:
         """Plan, compute and sample once. An error ends this step's generations and no others."""
         started_at_s = self._clock()
+        if self._speculator is not None:
+            self._speculator.draft(self._scheduler.running)
         plan = self._scheduler.plan_step()
         if plan.is_empty:
             return
@@ -281,8 +293,8 @@ class EngineCore:
         self._scheduler.committed(plan)
         for chunk, of_chunk in zip(plan.chunks, logits, strict=True):
             self._keep_scores(chunk, of_chunk)
-            if of_chunk.last is not None:
-                self._sample(chunk.sequence, of_chunk.last)
+            if of_chunk.behind:
+                self._sample_chunk(chunk, of_chunk.behind)
         for sequence in plan.ready:
             assert sequence.last_logits is not None, "a ready sequence has logits"
             self._sample(sequence, sequence.last_logits)
@@ -324,6 +336,11 @@ class EngineCore:
             generated_tokens=meter.generated_tokens,
             recomputed_tokens=meter.recomputed_tokens,
             forks=meter.forks,
+            speculation=(
+                SpeculationStatistics()
+                if self._speculator is None
+                else self._speculator.statistics()
+            ),
             uptime_s=self._clock() - self._started_at_s,
         )
 
@@ -379,6 +396,22 @@ class EngineCore:
         if generation is not None and generation.scoring is not None:
             following = (row + 1 for row in chunk.scored_rows)
             generation.scoring.scored.update(zip(following, logits.scored, strict=True))
+
+    def _sample_chunk(self, chunk: Chunk, behind: Seq[npt.NDArray[np.float32]]) -> None:
+        """Sample behind a chunk, and on for as long as what is said is what was guessed."""
+        sequence, generation = chunk.sequence, chunk.sequence.generation
+        self._sample(sequence, behind[0])
+        if generation is None or not chunk.drafted:
+            return
+        assert self._speculator is not None, "guesses are somebody's"
+        while True:
+            said = sequence.tokens[chunk.stop :]
+            num_right = common_prefix_len(said, [*chunk.drafted])
+            if sequence.generation is not generation or num_right < len(said):
+                break
+            self._scheduler.committed_guesses(sequence)
+            self._sample(sequence, behind[num_right])
+        self._speculator.verified(generation, len(chunk.drafted), num_right)
 
     def _sample(self, sequence: Sequence, logits: npt.NDArray[np.float32]) -> None:
         generation = sequence.generation
@@ -440,6 +473,8 @@ class EngineCore:
         if isinstance(update, GenerationFinished):
             outcome = update.reason
             self._scheduler.learn_from(generation)
+            if self._speculator is not None:
+                self._speculator.learn(sequence, generation)
         self._forget(sequence, update.usage, outcome)
         self._scheduler.stop(sequence)
         generation.sink.put(update)
@@ -453,6 +488,8 @@ class EngineCore:
         generation.sink.put(GenerationFailed(error, usage))
 
     def _forget(self, sequence: Sequence, usage: GenerationUsage, outcome: Outcome) -> None:
+        if self._speculator is not None and sequence.generation is not None:
+            self._speculator.end(sequence.generation)
         sequence.generation = None
         self._meter.ended(usage, outcome)
 

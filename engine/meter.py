@@ -92,7 +92,7 @@ class Meter:
             if generation is not None and generation.admitted_at_s is None:
                 generation.admitted_at_s = now_s
                 self._admitted(sequence.namespace, generation)
-        logical = sum(chunk.stop for chunk in chunks)
+        logical = sum(chunk.end for chunk in chunks)
         self._logical_rows += logical
         self._distinct_rows += logical - page_size * sum(run.num_reread for run in plan.shared)
 

@@ -30,11 +30,11 @@ class StepRunner(Protocol):
 class ChunkLogits:
     """What a forward pass says about one chunk.
 
-    last: float32 [vocab_size] behind the chunk, if it is its sequence's last. scored: one for each
-    of the chunk's `scored_rows`.
+    behind: float32 [vocab_size] behind the chunk, if it is its sequence's last, and behind each of
+    its drafted tokens. scored: one for each of the chunk's `scored_rows`.
     """
 
-    last: npt.NDArray[np.float32] | None
+    behind: tuple[npt.NDArray[np.float32], ...]
     scored: tuple[TokenLogprobs, ...] = ()
 
 

@@ -60,10 +60,13 @@ class ModelRunner:
             return []
         hidden = self._forward.hidden(batch)
         rows = self._logits(hidden, batch)
-        last = [next(rows) if chunk.is_last else None for chunk in plan.chunks]
+        behind = [
+            [next(rows) for _ in range(1 + len(chunk.drafted))] if chunk.is_last else []
+            for chunk in plan.chunks
+        ]
         return [
-            ChunkLogits(behind, _score(chunk, rows))
-            for chunk, behind in zip(plan.chunks, last, strict=True)
+            ChunkLogits(tuple(of_chunk), _score(chunk, rows))
+            for chunk, of_chunk in zip(plan.chunks, behind, strict=True)
         ]
 
     def _logits(self, hidden: torch.Tensor, batch: StepBatch) -> Iterator[npt.NDArray[np.float32]]:
@@ -94,5 +97,5 @@ def _score(chunk: Chunk, rows: Iterator[npt.NDArray[np.float32]]) -> tuple[Token
 def _check_rows(audit: KvAudit, span: Span, chunk: Chunk) -> None:
     slots = np.concatenate([np.arange(start, start + length) for start, length in span.ranges])
     sequence = chunk.sequence
-    tokens = sequence.tokens[: chunk.stop]
+    tokens = [*sequence.tokens[: chunk.stop], *chunk.drafted]
     audit.read_and_written(sequence.namespace, tokens, slots, chunk.start)

@@ -50,11 +50,25 @@ _MOST_ORDERED = 64
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Tokens [start, stop) of a sequence are computed in this step."""
+    """Tokens [start, stop) of a sequence are computed in this step.
+
+    drafted: guesses of what follows them, computed as if they did; with the last chunk only.
+    """
 
     sequence: Sequence
     start: int
     stop: int
+    drafted: tuple[int, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """Behind the last row that is computed."""
+        return self.stop + len(self.drafted)
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The tokens whose rows are computed."""
+        return [*self.sequence.tokens[self.start : self.stop], *self.drafted]
 
     @property
     def is_last(self) -> bool:
@@ -86,7 +100,7 @@ class StepPlan:
     @property
     def num_tokens(self) -> int:
         """Rows of the forward pass."""
-        return sum(chunk.stop - chunk.start for chunk in self.chunks)
+        return sum(chunk.end - chunk.start for chunk in self.chunks)
 
     @property
     def is_empty(self) -> bool:
@@ -122,16 +136,17 @@ class _Draft:
     chunks: list[Chunk] = field(default_factory=list)
     ready: list[Sequence] = field(default_factory=list)
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: Sequence, drafted: tuple[int, ...] = ()) -> None:
         start = sequence.num_computed
         stop = min(len(sequence.tokens), start + self.budget)
-        self.budget -= stop - start
-        self.chunks.append(Chunk(sequence, start, stop))
+        chunk = Chunk(sequence, start, stop, drafted)
+        self.budget -= chunk.end - chunk.start
+        self.chunks.append(chunk)
 
     def remove(self, sequence: Sequence) -> None:
         for chunk in self.chunks:
             if chunk.sequence is sequence:
-                self.budget += chunk.stop - chunk.start
+                self.budget += chunk.end - chunk.start
                 self.chunks.remove(chunk)
                 return
 
@@ -158,6 +173,11 @@ class Scheduler:
     def has_work(self) -> bool:
         """Whether a step would do anything."""
         return bool(self._running or self._waiting)
+
+    @property
+    def running(self) -> list[Sequence]:
+        """Sequences in the batch, in order of admission; do not change it."""
+        return self._running
 
     @property
     def num_running(self) -> int:
@@ -278,6 +298,11 @@ class Scheduler:
             assert sequence.path is not None, "a planned sequence has a path"
             self._kv.commit(sequence.path, sequence.tokens[chunk.start : chunk.stop])
 
+    def committed_guesses(self, sequence: Sequence) -> None:
+        """What a sequence has said since `committed` was guessed, and its rows are written."""
+        assert sequence.path is not None, "a planned sequence has a path"
+        self._kv.commit(sequence.path, sequence.tokens[sequence.num_computed :])
+
     def abandon(self, plan: StepPlan) -> None:
         """The step failed: its sequences become idle, and keep no page that it may have written."""
         for sequence in [*(chunk.sequence for chunk in plan.chunks), *plan.ready]:
@@ -312,7 +337,25 @@ class Scheduler:
             self.preempt(last)
             if last is sequence:
                 return
-        draft.add(sequence)
+        draft.add(sequence, self._tried(sequence, stop, draft))
+
+    def _tried(self, sequence: Sequence, stop: int, draft: _Draft) -> tuple[int, ...]:
+        """The guesses that this step tries: with rows and pages that nobody else needs."""
+        generation, path = sequence.generation, sequence.path
+        if generation is None or not generation.drafted or stop < len(sequence.tokens):
+            return ()
+        # The last token that may be written is never computed.
+        most = min(
+            draft.budget - (stop - sequence.num_computed),
+            generation.max_tokens - generation.num_output - 1,
+        )
+        tried = generation.drafted[: max(0, most)]
+        assert path is not None, "a running sequence has a path"
+        if not tried or self._kv.num_missing(path, stop + len(tried)) > self._kv.num_free:
+            return ()
+        self._kv.reserve(path, stop + len(tried))
+        draft.moves += self._kv.take_moves()
+        return tried
 
     def _admit(self, draft: _Draft) -> None:
         if not self._has_room(draft):

@@ -10,6 +10,8 @@ from flowforge.engine.arguments import require_integer
 from flowforge.engine.kv.expectation import Expectation
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     import numpy as np
     import numpy.typing as npt
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from flowforge.engine.kv.path import KvPath
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.engine.sampling import SamplingParams, TokenLogprobs
+    from flowforge.engine.speculation.speculator import Speculation
 
 SequenceId = NewType("SequenceId", int)
 FinishReason = Literal["stop", "length"]
@@ -110,7 +113,9 @@ class GenerationRequest:
 
     priority: higher ones are admitted first and preempted last, and their pages are evicted last.
     num_following: tokens that its holder's program writes after it, in the longest chain; of equal
-    priority who has more is admitted earlier. Raises EngineError EN210 for what is no integer.
+    priority who has more is admitted earlier. history_key: texts that are like each other have
+    equal ones; what one said is tried as a guess of what another says, in its namespace only.
+    Raises EngineError EN210 for what is no integer.
     """
 
     params: SamplingParams
@@ -118,6 +123,7 @@ class GenerationRequest:
     stop: StopCondition | None = None
     priority: int = 0
     num_following: int = 0
+    history_key: Hashable | None = None
 
     def __post_init__(self) -> None:
         require_integer("priority", self.priority)
@@ -150,6 +156,7 @@ class Generation:
     """Work on a sequence: sample until an end. Owned by its sequence, changed by the core.
 
     max_tokens: 0 only computes the tokens that are there and keeps the logits behind them.
+    drafted: guesses of what it says next, for the next step to try. speculation: how they went.
     """
 
     request: GenerationRequest
@@ -164,6 +171,8 @@ class Generation:
     num_output: int = 0
     scoring: Scoring | None = None
     high_water: int = 0  # tokens of the sequence that were computed at some time
+    drafted: tuple[int, ...] = ()
+    speculation: Speculation | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -161,6 +161,19 @@ class MemoryStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeculationStatistics:
+    """Tokens that were guessed and tried, and those of them that were then said."""
+
+    drafted: int = 0
+    accepted: int = 0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Of the guesses, those that were right; 0 without any."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class KernelStatistics:
     """How products with matrices of one shape are computed.
 
@@ -220,6 +233,7 @@ class EngineStatistics:
     steps: StepStatistics
     memory: MemoryStatistics
     compute: ComputeStatistics
+    speculation: SpeculationStatistics
     num_steps: int
     prefilled_tokens: int
     generated_tokens: int

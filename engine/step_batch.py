@@ -47,8 +47,8 @@ class StepBatch:
 def step_batch(plan: StepPlan, page_size: int) -> StepBatch:
     """The numbers of a plan.
 
-    Its logits: of the last row of each chunk that is its sequence's last, in the plan's order, then
-    of the scored rows of each chunk.
+    Its logits: of the last row of each chunk that is its sequence's last, each with those of its
+    drafted tokens, in the plan's order, then of the scored rows of each chunk.
     """
     token_ids: list[int] = []
     positions: list[int] = []
@@ -59,11 +59,12 @@ def step_batch(plan: StepPlan, page_size: int) -> StepBatch:
     for chunk in plan.chunks:
         span = _span(chunk, len(token_ids), page_size)
         spans.append(span)
-        token_ids += chunk.sequence.tokens[chunk.start : chunk.stop]
-        positions += range(chunk.start, chunk.stop)
+        token_ids += chunk.token_ids
+        positions += range(chunk.start, chunk.end)
         slots += _slots(span, chunk)
         if chunk.is_last:
-            last.append(span.query_start + span.query_len - 1)
+            behind = span.query_start + chunk.stop - chunk.start - 1
+            last += range(behind, behind + 1 + len(chunk.drafted))
         scored += _groups([span.query_start + row - chunk.start for row in chunk.scored_rows])
     return StepBatch(
         plan.moves,
@@ -83,7 +84,7 @@ def _groups(rows: list[int]) -> list[list[int]]:
 def _span(chunk: Chunk, query_start: int, page_size: int) -> Span:
     path = chunk.sequence.path
     assert path is not None, "a planned sequence has a path"
-    return Span(query_start, chunk.stop - chunk.start, _ranges(path, chunk.stop, page_size))
+    return Span(query_start, chunk.end - chunk.start, _ranges(path, chunk.end, page_size))
 
 
 def _segments(plan: StepPlan, page_size: int) -> tuple[Segment, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import aclosing
 from dataclasses import replace
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from flowforge.engine.constraint import TokenConstraint
     from flowforge.engine.handle import EngineSequence
     from flowforge.engine.kv.prefix_tree import Namespace
+
+_NUMBERS = re.compile(r"\d+")
+"""Of a label: branches, rounds and tries of one step often say what another of them has said."""
 
 
 class EngineConversation:
@@ -298,7 +302,12 @@ class EngineConversation:
             sampling = replace(sampling, max_tokens=num_left)
         params = _sampling_params(sampling, num_logprobs=0 if request.with_logprob else None)
         return GenerationRequest(
-            params, constraint, stop, request.priority, num_following=request.num_following
+            params,
+            constraint,
+            stop,
+            request.priority,
+            num_following=request.num_following,
+            history_key=_NUMBERS.sub("*", request.label) or None,
         )
 
     def _rest_of_prompt(self, history: History) -> list[int]:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.engine.policy import SchedulingPolicy
     from flowforge.engine.scheduler import Chunk, StepPlan
-    from flowforge.engine.sequence import Sequence, Update
+    from flowforge.engine.sequence import Update
+    from flowforge.engine.speculation.speculator import Speculator
 
 VOCAB_SIZE = 50
 EOS = 0
@@ -65,7 +66,7 @@ class HistoryRunner:
     @property
     def num_rows_read(self) -> int:
         """It reads every row of every sequence."""
-        return sum(chunk.stop for plan in self.plans for chunk in plan.chunks)
+        return sum(chunk.end for plan in self.plans for chunk in plan.chunks)
 
     def execute(self, plan: StepPlan) -> list[ChunkLogits]:
         """See `StepRunner.execute`."""
@@ -78,7 +79,7 @@ class HistoryRunner:
         found = shared_runs([path.nodes for path in paths if path is not None])
         assert plan.shared == found, "a plan knows other shared pages than there are"
         for chunk in plan.chunks:
-            self._compute(chunk.sequence, chunk.start, chunk.stop)
+            self._compute(chunk)
         return [self._judge(chunk) for chunk in plan.chunks]
 
     def _move(self, move: RowMove) -> None:
@@ -99,17 +100,22 @@ class HistoryRunner:
             logprobs_of(self._logits(tokens[: row + 1]), tokens[row + 1], 0)
             for row in chunk.scored_rows
         )
-        return ChunkLogits(self._logits(tokens) if chunk.is_last else None, scored)
+        if not chunk.is_last:
+            return ChunkLogits((), scored)
+        ends = range(len(chunk.drafted) + 1)
+        behind = (self._logits((*tokens, *chunk.drafted[:end])) for end in ends)
+        return ChunkLogits(tuple(behind), scored)
 
-    def _compute(self, sequence: Sequence, start: int, stop: int) -> None:
-        path = sequence.path
+    def _compute(self, chunk: Chunk) -> None:
+        sequence, path = chunk.sequence, chunk.sequence.path
         assert path is not None
-        assert start >= len(path.nodes) * self._kv.page_size, "a page of the tree is written to"
-        tokens = tuple(sequence.tokens)
-        for position in range(stop):
+        first = len(path.nodes) * self._kv.page_size
+        assert chunk.start >= first, "a page of the tree is written to"
+        tokens = (*sequence.tokens[: chunk.stop], *chunk.drafted)
+        for position in range(chunk.end):
             slot = self._kv.slot(path, position)
             row = (sequence.namespace, tokens[: position + 1])
-            if position < start:
+            if position < chunk.start:
                 assert self.rows[slot] == row, f"{sequence} reads the row of another text"
             else:
                 self.rows[slot] = row
@@ -139,6 +145,7 @@ def history_core(
     clock: Callable[[], float] = lambda: 0.0,
     policy: SchedulingPolicy | None = None,
     num_host_slots: int = 0,
+    speculator: Speculator | None = None,
 ) -> tuple[EngineCore, HistoryRunner, KvCache]:
     """An engine core on the stand-in; its context is 1,000 tokens."""
     kv = KvCache(num_pages, page_size, host=HostTier(num_host_slots) if num_host_slots else None)
@@ -150,5 +157,6 @@ def history_core(
         ModelLimits(VOCAB_SIZE, 1000, frozenset({EOS})),
         clock=clock,
         policy=policy,
+        speculator=speculator,
     )
     return core, runner, kv

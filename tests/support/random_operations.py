@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import inf
 
+from history_drafter import HistoryDrafter
 from history_model import Updates, history_core, right_output
 
 from flowforge.engine.kv.prefix_tree import Namespace
@@ -24,6 +25,7 @@ from flowforge.engine.sequence import (
     SequenceId,
     TokensArrived,
 )
+from flowforge.engine.speculation.speculator import Speculator
 from flowforge.errors import EngineError
 
 NUM_PAGES = 24
@@ -68,6 +70,7 @@ class Driver:
             max_running=5,
             policy=SchedulingPolicy(spares_output=seed % 2 == 0),
             num_host_slots=NUM_HOST_SLOTS if seed % 4 < 2 else 0,
+            speculator=Speculator(HistoryDrafter(seed)) if seed % 2 else None,
         )
         self.live: list[Known] = []
         self.saved: dict[str, Known] = {}
