@@ -100,12 +100,14 @@ class RunRules:
 
     tells_next_use: hold what is known of the prompts of coming calls and say in how many steps they
     come. has_window: begin a program when its pages fit beside those of the open ones. step_s:
-    seconds that a step takes by the run's clock; None for as long as it took.
+    seconds that a step takes by the run's clock; None for as long as it took. temperature: of all
+    calls.
     """
 
     tells_next_use: bool = False
     has_window: bool = False
     step_s: float | None = None
+    temperature: float = 1.0
 
 
 def run_programs(workload: Workload, core: EngineCore, rules: RunRules) -> ProgramRun:
@@ -250,7 +252,7 @@ class _Runner:
             self._core.prefill(sequence_id, sink)
             return
         params = SamplingParams(
-            temperature=1.0,
+            temperature=self._rules.temperature,
             top_k=_MOST_CANDIDATES,
             seed=call.idx,
             max_tokens=call.num_output,

@@ -41,6 +41,7 @@ class SuiteOptions:
     """max_running: sequences in one step. repeats: timed runs of each, 0 to count in one run only.
 
     num_pages: of the pool; None for enough that nothing is evicted. page_size: tokens a page.
+    temperature: of all calls. is_deterministic: as in `EngineConfig`.
     """
 
     max_running: int = 32
@@ -48,6 +49,8 @@ class SuiteOptions:
     repeats: int = 5
     num_pages: int | None = None
     page_size: int = 16
+    temperature: float = 1.0
+    is_deterministic: bool = False
 
     @classmethod
     def scaled(cls, divisor: int, *, repeats: int, num_pages: int | None) -> SuiteOptions:
@@ -145,6 +148,7 @@ def run_once(
         num_pages=num_pages,
         max_step_tokens=options.max_step_tokens,
         max_running=baseline.max_running or options.max_running,
+        is_deterministic=options.is_deterministic,
         shared_attention=baseline.shared_attention,
         policy=baseline.policy,
     )
@@ -155,6 +159,7 @@ def run_once(
             tells_next_use=baseline.tells_next_use,
             has_window=baseline.has_window,
             step_s=None if options.repeats else COUNTED_STEP_S,
+            temperature=options.temperature,
         ),
     )
 

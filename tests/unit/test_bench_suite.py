@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -12,9 +13,10 @@ from click.testing import CliRunner
 from flowforge.bench.baselines import BASELINES, MAIN_BASELINES
 from flowforge.bench.quiet import Quietness
 from flowforge.bench.result_files import read_results
-from flowforge.bench.suite import SuiteOptions, random_model, run_suite
+from flowforge.bench.suite import SuiteOptions, enough_pages, random_model, run_once, run_suite
 from flowforge.bench.workloads import WORKLOADS
 from flowforge.cli.app import app
+from flowforge.engine.attention.compiled import find_attention_library
 from flowforge.errors import WorkflowError
 
 if TYPE_CHECKING:
@@ -58,6 +60,31 @@ def test_each_policy_computes_what_its_rules_say(model: BenchModel) -> None:
     assert 1 < counts["radix"].prefill_amplification < 2
     assert counts["serial"].num_steps > counts["batch"].num_steps
     assert counts["flow"].prefilled_tokens == counts["flow"].unique_tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "num_programs", "has_few_pages"),
+    [("tips5", 1, False), ("react", 3, True), ("judge6", 1, False), ("mmlu5shot", 6, True)],
+)
+def test_greedy_tokens_are_the_same_with_every_part_on_and_off(
+    name: str, num_programs: int, has_few_pages: bool, model: BenchModel
+) -> None:
+    if find_attention_library() is None:
+        pytest.skip("there is no C compiler on this machine")
+    workload = WORKLOADS[name]().first_programs(num_programs).scaled(8, 1.0)
+    options = replace(
+        SuiteOptions.scaled(8, repeats=0, num_pages=None), temperature=0.0, is_deterministic=True
+    )
+    num_pages = enough_pages(workload, options)
+    plain = run_once(workload, BASELINES["serial"], model, options, num_pages)
+    if has_few_pages:
+        texts = plain.texts
+        longest = max(len(texts.prompts[idx]) + len(texts.outputs[idx]) for idx in texts.prompts)
+        num_pages = 3 * longest // (2 * options.page_size)
+
+    for baseline in BASELINES.values():
+        run = run_once(workload, baseline, model, options, num_pages)
+        assert plain.texts.outputs == run.texts.outputs, baseline.name
 
 
 def test_counts_are_the_same_every_time(model: BenchModel) -> None:
