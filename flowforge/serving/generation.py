@@ -208,7 +208,6 @@ class Generation:
         stops, constraint = self._asked.form.sampling.stop, self._constraint
         return GenerationRequest(
             replace(self._asked.params, branch=choice),
-            # The first one is nobody else's any more when the last choice takes it.
             constraint=None if constraint is None else constraint.fork(),
             stop=AnswerEnd(self._backend.tokenizer, stops, None, None) if stops else None,
         )
@@ -242,10 +241,9 @@ def _require_room(backend: EngineBackend, asked: Asked) -> None:
     if wanted is not None and not asked.writes_nothing:
         told += f" and {wanted:,} more may be written"
     raise bad_request(
-        f"the model's context has room for {capacity:,} tokens, and {told}; shorten the messages "
+        f"the model's context has room for {capacity:,} tokens, and {told}; shorten it "
         "or ask for fewer tokens",
-        "messages",
-        "context_length_exceeded",
+        code="context_length_exceeded",
     )
 
 

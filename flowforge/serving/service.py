@@ -217,16 +217,19 @@ class Service:
         self, prompt: str | list[int], client: Client, annotations: dict[str, JsonValue]
     ) -> Echo:
         tokenizer = self.backend.tokenizer
-        if not isinstance(prompt, str):
+        if isinstance(prompt, str):
+            text, ids = prompt, tokenizer.encode_completion(prompt)
+        else:
             self.require_ids(prompt)
-            return Echo(tokenizer.decode(prompt), tuple(prompt))
+            text, ids = tokenizer.decode(prompt, skip_special=False), prompt
         if self.hooks.before:
-            turns = (SeenTurn("user", prompt),)
-            prompt = (await self._let_through(turns, client, annotations))[0].text
-        ids = tokenizer.encode_completion(prompt)
+            turns = (SeenTurn("user", text),)
+            (seen,) = await self._let_through(turns, client, annotations)
+            if seen.text != text:
+                text, ids = seen.text, tokenizer.encode_completion(seen.text)
         if not ids:
             raise bad_request("prompt is empty", "prompt")
-        return Echo(prompt, tuple(ids))
+        return Echo(text, tuple(ids))
 
     def require_ids(self, ids: Sequence[int]) -> None:
         """Raises RequestError 400 for an id that the model does not have."""
