@@ -163,13 +163,17 @@ class EngineCore:
         """
         self._submit(sequence_id, request, sink, request.params.max_tokens)
 
-    def prefill(self, sequence_id: SequenceId, sink: UpdateSink) -> None:
+    def prefill(self, sequence_id: SequenceId, sink: UpdateSink, *, is_spare: bool = False) -> None:
         """Compute an idle sequence's tokens and keep the logits behind them, without sampling.
 
-        Forks of it sample from those logits: n samples of one prompt cost one prefill.
-        Raises as `generate` does.
+        Forks of it sample from those logits: n samples of one prompt cost one prefill. is_spare:
+        only in steps in which there is nothing else to compute. Raises as `generate` does.
         """
-        self._submit(sequence_id, GenerationRequest(SamplingParams()), sink, 0)
+        request = GenerationRequest(SamplingParams(), is_spare=is_spare)
+        generation = self._submit(sequence_id, request, sink, 0)
+        if is_spare and self._kv.num_pages_of(generation.prompt_len) > self._kv.num_free:
+            # Nothing is evicted for what nobody waits for.
+            self._finish_prefill(self._sequence(sequence_id))
 
     def score(
         self, sequence_id: SequenceId, token_ids: Seq[int], sink: UpdateSink, num_top: int = 0
@@ -296,6 +300,10 @@ class EngineCore:
             if of_chunk.behind:
                 self._sample_chunk(chunk, of_chunk.behind)
         for sequence in plan.ready:
+            if sequence.is_spare and sequence.last_logits is None:
+                # All of it is cached, and nobody samples from what is behind it.
+                self._finish_prefill(sequence)
+                continue
             assert sequence.last_logits is not None, "a ready sequence has logits"
             self._sample(sequence, sequence.last_logits)
         self._meter.timed(self._clock() - started_at_s, forward_s)
@@ -486,6 +494,12 @@ class EngineCore:
         usage = self._usage(sequence, generation)
         self._forget(sequence, usage, outcome)
         generation.sink.put(GenerationFailed(error, usage))
+
+    def _finish_prefill(self, sequence: Sequence) -> None:
+        """End a prefill without the logits behind it."""
+        assert sequence.generation is not None, "only a generation can end"
+        usage = self._usage(sequence, sequence.generation)
+        self._finish(sequence, GenerationFinished("length", usage))
 
     def _forget(self, sequence: Sequence, usage: GenerationUsage, outcome: Outcome) -> None:
         if self._speculator is not None and sequence.generation is not None:

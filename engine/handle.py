@@ -114,10 +114,13 @@ class EngineSequence:
             self._thread.post(lambda core: core.fork(self._id, child_id))
         return EngineSequence(self._thread, child_id, tokens)
 
-    async def prefill(self) -> GenerationUsage:
-        """Compute the tokens that are there and keep the logits behind them for forks to sample."""
-        finished = await _end_of(self._start(lambda core, sink: core.prefill(self._id, sink)))
-        return finished.usage
+    async def prefill(self, *, is_spare: bool = False) -> GenerationUsage:
+        """Compute the tokens that are there and keep the logits behind them for forks to sample.
+
+        is_spare: only in steps in which there is nothing else to compute.
+        """
+        stream = self._start(lambda core, sink: core.prefill(self._id, sink, is_spare=is_spare))
+        return (await _end_of(stream)).usage
 
     async def score(
         self, token_ids: Sequence[int], *, num_top: int = 0

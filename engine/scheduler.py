@@ -279,13 +279,14 @@ class Scheduler:
         The caller carries the plan out and then says `committed`, or `abandon`s it.
         """
         self._num_steps += 1
+        is_busy = self._set_spare_aside()
         draft = _Draft(self._limits.max_step_tokens)
         # Decodes before prefills: a long prompt must not make running streams wait.
         order = sorted(self._running, key=lambda one: (one.num_pending > _DECODE_LEN, one.rank))
         for sequence in order:
             if sequence.state is SequenceState.RUNNING and draft.budget > 0:
                 self._plan_running(sequence, draft)
-        self._admit(draft)
+        self._admit(draft, is_busy=is_busy)
         return StepPlan(
             tuple(draft.moves), tuple(draft.chunks), tuple(draft.ready), self._shared_in(draft)
         )
@@ -357,12 +358,24 @@ class Scheduler:
         draft.moves += self._kv.take_moves()
         return tried
 
-    def _admit(self, draft: _Draft) -> None:
+    def _set_spare_aside(self) -> bool:
+        """Whether anything is computed that somebody waits for; what nobody does then waits."""
+        if all(one.is_spare for one in chain(self._running, self._waiting)):
+            return False
+        for one in [one for one in self._running if one.is_spare]:
+            self._running.remove(one)
+            self._drop_path(one)
+            self._enqueue(one)
+        return True
+
+    def _admit(self, draft: _Draft, *, is_busy: bool) -> None:
         if not self._has_room(draft):
             return
         for sequence, known_len in self._in_order_of_admission(list(self._waiting)):
             if not self._has_room(draft):
                 return
+            if is_busy and sequence.is_spare:
+                continue
             if self._waits_for_a_prefix(sequence, known_len):
                 self._num_deferrals += 1
                 continue

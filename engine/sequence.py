@@ -115,6 +115,7 @@ class GenerationRequest:
     num_following: tokens that its holder's program writes after it, in the longest chain; of equal
     priority who has more is admitted earlier. history_key: texts that are like each other have
     equal ones; what one said is tried as a guess of what another says, in its namespace only.
+    is_spare: nobody waits for it; it has no part in a step in which anything else is computed.
     Raises EngineError EN210 for what is no integer.
     """
 
@@ -124,6 +125,7 @@ class GenerationRequest:
     priority: int = 0
     num_following: int = 0
     history_key: Hashable | None = None
+    is_spare: bool = False
 
     def __post_init__(self) -> None:
         require_integer("priority", self.priority)
@@ -206,6 +208,11 @@ class Sequence:
         return -priority, self.arrival
 
     @property
+    def is_spare(self) -> bool:
+        """Whether nobody waits for its work."""
+        return self.generation is not None and self.generation.request.is_spare
+
+    @property
     def num_computed(self) -> int:
         """Tokens whose KV is in the path."""
         return 0 if self.path is None else self.path.num_tokens
@@ -213,6 +220,8 @@ class Sequence:
     @property
     def num_reusable(self) -> int:
         """Tokens that may come from the cache: all whose own logits are not wanted."""
+        if self.is_spare:
+            return len(self.tokens)
         if self.generation is not None and self.generation.scoring is not None:
             return self.generation.scoring.first_row
         return len(self.tokens) - (self.last_logits is None)

@@ -22,6 +22,7 @@ from flowforge.backends.protocol import (
 )
 from flowforge.backends.thoughts import ThoughtReader
 from flowforge.engine.continuations import score_continuations
+from flowforge.engine.kv.tokens import common_prefix_len
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationFinished, GenerationRequest, GenerationUsage
 from flowforge.engine.text.messages import Message
@@ -41,8 +42,12 @@ if TYPE_CHECKING:
     from flowforge.engine.handle import EngineSequence
     from flowforge.engine.kv.prefix_tree import Namespace
 
+
 _NUMBERS = re.compile(r"\d+")
 """Of a label: branches, rounds and tries of one step often say what another of them has said."""
+
+_UNLIKE_ENDS = ("a", " 1", "\n", ".")
+"""Of a text: the ids that are the same with all of them are taken to be those of its beginning."""
 
 
 class EngineConversation:
@@ -241,6 +246,34 @@ class EngineConversation:
         """See `Conversation.take_cut`."""
         cut, self._cut = self._cut, None
         return cut
+
+    async def prepare(self, beginning: str) -> None:
+        """See `preparing.Prepares`. The last tokens depend on what follows: they are left out."""
+        started_at = time.monotonic()
+        self._cut = None
+        before = len(self.sequence.tokens)
+        with_ends = [
+            self._rest_of_prompt(self._history.with_message(Message("user", beginning + end)))
+            for end in _UNLIKE_ENDS
+        ]
+        first, *others = with_ends
+        num_certain = min(common_prefix_len(first, other) for other in others)
+        self.sequence.append(first[:num_certain])
+        finished: GenerationUsage | None = None
+        try:
+            if self.sequence.tokens:
+                finished = await self.sequence.prefill(is_spare=True)
+        finally:
+            usage = self.sequence.cut_usage if finished is None else finished
+            if usage is not None:
+                num_known = usage.prefilled_tokens + usage.reused_tokens
+                self._cut = GenerationCut(
+                    _usage_of(usage, time.monotonic() - started_at),
+                    prompt_ids=tuple(self.sequence.tokens[:num_known]),
+                    output_ids=(),
+                    num_written=0,
+                )
+            self.sequence.truncate(before)
 
     async def score(self, request: ScoreRequest) -> ScoringDone:
         """See `Conversation.score`."""

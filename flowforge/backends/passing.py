@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowforge.backends.kept_prefixes import keep_prefixes
+from flowforge.backends.preparing import prepare
 from flowforge.backends.revisions import revision_of
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ class PassingConversation:
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
         """See `Conversation`."""
         return self.inner.generate(request)
+
+    async def prepare(self, beginning: str) -> None:
+        """See `preparing.Prepares`."""
+        await prepare(self.inner, beginning)
 
     def take_cut(self) -> GenerationCut | None:
         """See `Conversation`."""

@@ -127,6 +127,10 @@ class _GatedConversation(PassingConversation):
             finally:
                 await generation.aclose()
 
+    async def prepare(self, beginning: str) -> None:
+        await self._gate.pass_through()
+        await super().prepare(beginning)
+
     async def score(self, request: ScoreRequest) -> ScoringDone:
         async with self._gate.inside():
             return await self.inner.score(request)

@@ -36,6 +36,19 @@ class Template:
         """The whole text. Raises WorkflowError WF4xx."""
         return "".join(text for text, _ in self.render_parts(scope))
 
+    def render_known(self, scope: Scope) -> tuple[str, bool]:
+        """The text up to the first hole that reads a name which has no value yet.
+
+        The second tells whether that is the whole text. Raises WorkflowError WF4xx.
+        """
+        known: list[str | Expression] = []
+        for part in self.parts:
+            if not isinstance(part, str) and any(name not in scope for name in part.names):
+                break
+            known.append(part)
+        text = Template(tuple(known), self.location).render(scope)
+        return text, len(known) == len(self.parts)
+
     def render_parts(self, scope: Scope) -> tuple[RenderedPart, ...]:
         """The text in pieces: (text, True) for what came from a value, (text, False) for literals.
 

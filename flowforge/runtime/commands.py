@@ -79,6 +79,20 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """The step of `path` will be asked, and this is known of it: it may be computed meanwhile.
+
+    continues, system, model: as of `StartGeneration`. beginning: of the user turn.
+    """
+
+    path: str
+    continues: str | None
+    system: str | None
+    beginning: str
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class StartCall:
     """Run a tool with these arguments. member: which tool of a server. cache_s: see above."""
 
@@ -140,6 +154,7 @@ Command: TypeAlias = (
     StartGeneration
     | Foresee
     | GiveUp
+    | Prepare
     | StartCall
     | StartQuestion
     | Stop

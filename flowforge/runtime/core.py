@@ -35,6 +35,7 @@ from flowforge.runtime.failures import failure_event
 from flowforge.runtime.foresight import foresee_branch
 from flowforge.runtime.graph import graph_of
 from flowforge.runtime.policy import WHOLE_POLICY
+from flowforge.runtime.preparing import prepare_coming
 from flowforge.runtime.scopes import open_scope
 from flowforge.runtime.stages import check_step, start_step
 from flowforge.runtime.state import Failure, Phase, RunState, ScopeState, StepState
@@ -84,6 +85,7 @@ def advance(state: RunState, *reports: Report) -> Decision:
     for report in reports:
         _take(after, report)
     _settle(after)
+    prepare_coming(after)
     outcome = None
     if state.top is not None and state.top.is_closed:
         outcome = _outcome(after, state.top)

@@ -11,11 +11,13 @@ class RunPolicy:
 
     foresees_branches: the first generations of a `for`'s branches begin when their element of the
     list is there, while the rest of the list is being written. tells_chains: requests say what the
-    longest chain of steps behind them may still write, and more goes first.
+    longest chain of steps behind them may still write, and more goes first. prepares_prompts: while
+    a run waits for tools or people only, what is known of the prompts that come next is computed.
     """
 
     foresees_branches: bool = True
     tells_chains: bool = True
+    prepares_prompts: bool = True
 
 
 WHOLE_POLICY = RunPolicy()

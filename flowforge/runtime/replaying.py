@@ -26,6 +26,7 @@ from flowforge.runtime.commands import (
     Foresee,
     GiveUp,
     Opened,
+    Prepare,
     ReleaseConversation,
     StartCall,
     StartGeneration,
@@ -186,7 +187,7 @@ def _note(replayed: Replayed, command: Command, at: float) -> None:
         case ReleaseConversation() | ExpectUse():
             # None is open: they are made again from the journal when somebody forks them.
             pass
-        case Foresee() | GiveUp():
+        case Foresee() | GiveUp() | Prepare():
             # Nothing is begun here.
             pass
 

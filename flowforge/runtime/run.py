@@ -33,6 +33,7 @@ from flowforge.runtime.commands import (
     Foresee,
     GiveUp,
     Noted,
+    Prepare,
     ReleaseConversation,
     StartCall,
     StartGeneration,
@@ -246,6 +247,7 @@ class _Shell:
             async with anyio.create_task_group() as tasks:
                 try:
                     await self._decide(tasks)
+                    self._works.stop_preparing()
                 except Exception as error:
                     failure = as_flowforge_error(error)
                     self._secrets.mask_error(failure)
@@ -337,6 +339,8 @@ class _Shell:
                 self._works.foresee(generation, tasks)
             case GiveUp(path):
                 tasks.start_soon(self._works.give_up, path)
+            case Prepare():
+                self._works.prepare(command, tasks)
             case Stop(path):
                 self._works.stop(path)
             case ExpectUse(path, num_steps):

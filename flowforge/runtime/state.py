@@ -99,7 +99,8 @@ class StepState:
     num_claims: instances that may still fork its conversation. has_claims: whether it may itself
     still fork those it continues. num_forking: forks on their way. num_steps_told: in how many
     steps the conversation is continued, as the backend was last told. foreseen: works of branches
-    to come that were told of, and have not started yet.
+    to come that were told of, and have not started yet. is_prepared: whether its prompt was told
+    of before its time.
     """
 
     path: str
@@ -125,6 +126,7 @@ class StepState:
     num_forking: int = 0
     num_steps_told: float | None = None
     foreseen: set[str] = field(default_factory=set[str])
+    is_prepared: bool = False
     value: JsonValue = None
 
     @property

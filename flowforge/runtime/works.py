@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from flowforge.backends.answer_grammars import value_of_answer
+from flowforge.backends.preparing import prepare
 from flowforge.backends.protocol import GenerationDone, TextDelta
 from flowforge.backends.revisions import revision_of
-from flowforge.errors import InternalError
+from flowforge.errors import EngineError, InternalError, WorkflowError
 from flowforge.runtime.accounting import AccountBook
 from flowforge.runtime.ahead import Ahead
 from flowforge.runtime.caching import chain_of, parts_of_call, parts_of_generation
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     )
     from flowforge.runtime.ahead import Items
     from flowforge.runtime.caching import StepCache
-    from flowforge.runtime.commands import Report, Turn
+    from flowforge.runtime.commands import Prepare, Report, Turn
     from flowforge.runtime.people import Asker
     from flowforge.runtime.run_journal import PastTurn, RunJournal
     from flowforge.runtime.stream import EventStream
@@ -97,9 +98,12 @@ class Works:
         self._restoring: dict[str, anyio.Lock] = {}
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._ahead: dict[str, Ahead] = {}
+        self._preparing: dict[str, anyio.CancelScope] = {}
 
     def start(self, command: StartGeneration | StartCall | StartQuestion, tasks: TaskGroup) -> None:
         """Begin a work; its report follows."""
+        if command.path in self._preparing:
+            self._preparing[command.path].cancel()
         self._scopes[command.path] = anyio.CancelScope()
         tasks.start_soon(self._work, command)
 
@@ -113,7 +117,7 @@ class Works:
         ahead = self._ahead[command.path] = Ahead(command)
 
         async def begin(tell: Callable[[Notice], None]) -> tuple[Conversation, Items]:
-            conversation = await self._opened(command)
+            conversation = await self._opened(command.continues, command.system, command.model)
             # No await from here on: what is open must come into the hands that close it.
             say(conversation, command.said)
             return conversation, conversation.generate(replace(command.request, tell=tell))
@@ -131,6 +135,41 @@ class Works:
                 self.book.enter_cut(cut, ahead.command.model)
         except Exception as error:
             self.close_failures.append(Failure(path, as_flowforge_error(error)))
+
+    def prepare(self, command: Prepare, tasks: TaskGroup) -> None:
+        """Have what is known of a coming prompt computed while there is nothing else to do."""
+        self._preparing[command.path] = anyio.CancelScope()
+        tasks.start_soon(self._prepare, command)
+
+    def stop_preparing(self) -> None:
+        """Nothing more comes."""
+        for scope in self._preparing.values():
+            scope.cancel()
+
+    async def _prepare(self, command: Prepare) -> None:
+        continues, conversation = command.continues, None
+        try:
+            with self._preparing[command.path]:
+                if continues is None or continues in self._conversations:
+                    conversation = await self._opened(continues, command.system, command.model)
+                    await prepare(conversation, command.beginning)
+        except (EngineError, WorkflowError):
+            # Nothing was asked for yet: the step itself will meet what is wrong, and tell.
+            pass
+        finally:
+            del self._preparing[command.path]
+            if conversation is not None:
+                await self._close_prepared(conversation, command)
+
+    async def _close_prepared(self, conversation: Conversation, command: Prepare) -> None:
+        cut = conversation.take_cut()
+        if cut is not None:
+            self.book.enter_cut(cut, command.model)
+        try:
+            with anyio.CancelScope(shield=True):
+                await conversation.close()
+        except Exception as error:
+            self.close_failures.append(Failure(command.path, as_flowforge_error(error)))
 
     def expect_use(self, path: str, num_steps: float) -> None:
         """Tell the backend how soon the conversation of `path` is continued, if it is open."""
@@ -311,15 +350,18 @@ class Works:
         path = command.path
         if command.continues == path:
             return await self._open_conversation(path)
-        conversation = self._conversations[path] = await self._opened(command)
+        conversation = await self._opened(command.continues, command.system, command.model)
+        self._conversations[path] = conversation
         self._send(Opened(path))
         return conversation
 
-    async def _opened(self, command: StartGeneration) -> Conversation:
+    async def _opened(
+        self, continues: str | None, system: str | None, model: str | None
+    ) -> Conversation:
         """A conversation of its own, new or forked."""
-        if command.continues is None:
-            return await self._backend.open(system=command.system, model=command.model)
-        return await (await self._open_conversation(command.continues)).fork()
+        if continues is None:
+            return await self._backend.open(system=system, model=model)
+        return await (await self._open_conversation(continues)).fork()
 
     async def _open_conversation(self, path: str) -> Conversation:
         """The conversation of a work that has ended; made again if another process had it."""

@@ -76,15 +76,15 @@ class EngineCoreMachine(RuleBasedStateMachine):
     def open(self, prompt: list[int], salt: str) -> Request:
         return self._open(prompt, salt)
 
-    @rule(request=requests, max_tokens=st.integers(0, 12))
-    def generate(self, request: Request, max_tokens: int) -> None:
+    @rule(request=requests, max_tokens=st.integers(0, 12), is_spare=st.booleans())
+    def generate(self, request: Request, max_tokens: int, is_spare: bool = False) -> None:
         if request.is_closed or request.is_busy:
             return
         self._settle(request)
         updates = Updates()
         try:
             if max_tokens == 0:
-                self.core.prefill(request.id, updates)
+                self.core.prefill(request.id, updates, is_spare=is_spare)
             else:
                 params = SamplingParams(max_tokens=max_tokens)
                 self.core.generate(request.id, GenerationRequest(params), updates)

@@ -37,6 +37,7 @@ from flowforge.runtime.commands import (
     Foresee,
     GiveUp,
     Opened,
+    Prepare,
     ReleaseConversation,
     Returned,
     Said,
@@ -235,6 +236,7 @@ class Stage:
     closed: set[str] = field(default_factory=set[str])
     foreseen: dict[str, StartGeneration] = field(default_factory=dict[str, StartGeneration])
     num_taken: int = 0
+    prepared: list[Prepare] = field(default_factory=list[Prepare])
     outcome: Outcome | None = None
 
     def __post_init__(self) -> None:
@@ -305,6 +307,10 @@ class Stage:
                 self.foreseen[generation.path] = generation
             case GiveUp(path):
                 del self.foreseen[path]
+            case Prepare(path, continues):
+                assert path not in self.history, "what has begun is prepared"
+                assert continues is None or continues in self.history.keys() - self.closed
+                self.prepared.append(command)
             case StartCall() | StartQuestion():
                 self.running.append(command)
             case Stop(path):

@@ -21,7 +21,7 @@ def accounting(num_pages: int) -> Accounting:
 
 async def most_open(open_runs: OpenRuns, num_runs: int) -> int:
     """How many of so many runs are inside once no other can go in; then all end."""
-    done, inside = anyio.Event(), 0
+    done, inside, num_open = anyio.Event(), 0, 0
 
     async def run() -> None:
         nonlocal inside

@@ -1,0 +1,27 @@
+"""What is known of a coming prompt, computed while nothing else is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from flowforge.backends.protocol import Conversation
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A conversation that can compute the beginning of its next prompt before it is asked."""
+
+    async def prepare(self, beginning: str) -> None:
+        """Compute all that was said, and what the next user turn begins with; nothing joins.
+
+        Only while memory is free and nothing that was asked for is to be computed. What it cost,
+        also when it is cancelled, is for `take_cut`.
+        """
+        ...
+
+
+async def prepare(conversation: Conversation, beginning: str) -> None:
+    """See `Prepares`; of conversations that cannot there is nothing to do."""
+    if isinstance(conversation, Prepares):
+        await conversation.prepare(beginning)
