@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
+from kernel_heads import LAYERS, OLDER, PAGE, covering_heads, named, on_the_cpu
 
 from flowforge.engine.attention.interface import LayerAttention
 from flowforge.engine.attention.kernel_attention import (
@@ -29,33 +28,9 @@ from flowforge.engine.kernels.paged_attention import LayerRows, PartLists, merge
 from flowforge.engine.kernels.store import store_rows
 from flowforge.engine.kernels.trial_steps import Heads, PagedStep, paged_step
 
-PAGE = 16
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-LAYERS = (
-    LayerAttention(0.1),
-    LayerAttention(0.1, window=PAGE + 1),
-    LayerAttention(0.1, softcap=2.0),
-    LayerAttention(0.1, window=PAGE, softcap=2.0),
-)
-# Older rows that end before, at and behind a page's border; and none.
-OLDER = (0, 1, PAGE - 1, PAGE, PAGE + 1)
 SHARE = SplitPolicy(1, None)
 
-
-def covering_heads(*, num_kv_heads: int = 1) -> list[Heads]:
-    """Every dtype with every head size, and with them every ratio of query heads; the full product
-    is run where a GPU is."""
-    groups = itertools.cycle((1, 2, 3, 4, 5, 6, 7, 8))
-    return [
-        Heads(num_kv_heads, group, head_dim, dtype)
-        for (head_dim, dtype), group in zip(
-            itertools.product((64, 80, 96, 128, 256), DTYPES), groups, strict=False
-        )
-    ]
-
-
-def named(heads: Heads) -> str:
-    return f"{heads.dtype}-{heads.group}x{heads.head_dim}".removeprefix("torch.")
+pytestmark = on_the_cpu
 
 
 @pytest.mark.parametrize("heads", covering_heads(), ids=named)
@@ -77,7 +52,7 @@ def test_windows_and_caps_equal_the_reference(window: int | None, softcap: float
     assert attention_error(step, LayerAttention(0.35, window, softcap)) < 1e-5
 
 
-@pytest.mark.parametrize("heads", covering_heads(num_kv_heads=2)[::4], ids=named)
+@pytest.mark.parametrize("heads", covering_heads(2)[::4], ids=named)
 def test_queries_that_share_rows_find_what_each_finds_alone(heads: Heads) -> None:
     # More readers than a tile holds, so that a segment is several items.
     num_readers = 16 // heads.group + 2

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 import torch
+from kernel_heads import on_the_cpu
 
 from flowforge.engine.kernels import reference, store
 from flowforge.engine.kernels.checks import (
@@ -20,6 +21,8 @@ from flowforge.engine.kernels.trial_steps import Heads
 from flowforge.engine.kv.cache import RowCopy
 from flowforge.engine.kv.pool import PageId
 from flowforge.engine.kv.store import KvStore
+
+pytestmark = on_the_cpu
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

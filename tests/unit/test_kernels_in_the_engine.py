@@ -13,6 +13,7 @@ import torch
 from core_client import Client
 from family_models import family_model
 from history_model import Updates
+from kernel_heads import on_the_cpu
 
 from flowforge.engine.attention.kernel_attention import KernelBackend, kernel_backend
 from flowforge.engine.kernels.operators import KernelOperators
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from flowforge.engine.models.decoder import Decoder
     from flowforge.engine.native.attention_library import AttentionLibrary
     from flowforge.engine.sampling import TokenLogprobs
+
+pytestmark = on_the_cpu
 
 # float32 sums in another order, over three layers and rows of at most 96.
 TOLERANCE = 1e-4

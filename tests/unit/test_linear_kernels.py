@@ -7,6 +7,7 @@ from typing import Literal
 import gguf
 import pytest
 import torch
+from kernel_heads import on_the_cpu
 
 from flowforge.engine.kernels import linears
 from flowforge.engine.kernels.checks import (
@@ -16,6 +17,8 @@ from flowforge.engine.kernels.checks import (
     relative_error,
 )
 from flowforge.engine.models.quantized import GROUP_BYTES
+
+pytestmark = on_the_cpu
 
 KINDS: tuple[Literal["q4_0", "q4_1", "q8_0"], ...] = ("q4_0", "q4_1", "q8_0")
 

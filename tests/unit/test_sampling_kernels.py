@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
+from kernel_heads import on_the_cpu
 
 from flowforge.engine.kernels.sampling import (
     NO_NUMBER,
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Logits: TypeAlias = npt.NDArray[np.float32]
+
+pytestmark = on_the_cpu
 
 # Two blocks, the second not full.
 VOCAB_SIZE = 300
