@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from flowforge.backends.elsewhere import is_elsewhere
 from flowforge.backends.kept_prefixes import keep_prefixes
+from flowforge.backends.page_maps import Paged
 from flowforge.backends.protocol import BackendStatistics
 from flowforge.backends.remote.backend import RemoteBackend, UnknownMeter, open_remote
 from flowforge.backends.revisions import revision_of
@@ -26,17 +27,19 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from flowforge.backends.elsewhere import Elsewhere
-    from flowforge.backends.engines import EngineSet
     from flowforge.backends.protocol import Backend, Conversation
     from flowforge.language.remote_models import RemoteModel
     from flowforge.language.token_meter import TokenMeter
+
+    OpenEngines: TypeAlias = Callable[[str | None], AbstractAsyncContextManager[Backend]]
+    """Opens the engine on a model of this machine, and on others that are asked for."""
 
 
 @asynccontextmanager
 async def open_models(
     model: str | None,
     elsewhere: Elsewhere,
-    open_engines: Callable[[str | None], AbstractAsyncContextManager[EngineSet]],
+    open_engines: OpenEngines,
 ) -> AsyncGenerator[Backend]:
     """The backend of a run whose own model is `model`.
 
@@ -71,13 +74,15 @@ class ModelSet:
         own: str | None,
         elsewhere: Elsewhere,
         stack: AsyncExitStack,
-        open_engines: Callable[[str | None], AbstractAsyncContextManager[EngineSet]],
+        open_engines: OpenEngines,
+        engines: Backend | None = None,
     ) -> None:
+        """stack: where what is opened later is closed. engines: those that are open already."""
         self._own = own
         self._elsewhere = elsewhere
         self._stack = stack
         self._open_engines = open_engines
-        self._engines: EngineSet | None = None
+        self._engines = engines
         self._remotes: dict[str, RemoteBackend] = {}
         self._routers: dict[str, Router] = {}
         self._tasks: TaskGroup | None = None
@@ -140,7 +145,7 @@ class ModelSet:
 
     async def page_uses(self) -> str:
         """See `page_maps.Paged`; servers tell nothing of theirs."""
-        return "" if self._engines is None else await self._engines.page_uses()
+        return await self._engines.page_uses() if isinstance(self._engines, Paged) else ""
 
     def statistics(self) -> BackendStatistics:
         """The sums over all that is open."""
@@ -152,12 +157,12 @@ class ModelSet:
         return BackendStatistics(page_map="", **sums)
 
     @property
-    def _own_backend(self) -> RemoteBackend | EngineSet | None:
+    def _own_backend(self) -> Backend | None:
         if self._own is not None and self._own.startswith(REMOTE):
             return self._remotes.get(self._own)
         return None if is_elsewhere(self._own) else self._engines
 
-    async def _local(self) -> EngineSet:
+    async def _local(self) -> Backend:
         async with self._lock:
             if self._engines is None:
                 own = None if is_elsewhere(self._own) else self._own

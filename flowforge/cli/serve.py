@@ -219,12 +219,13 @@ async def _serve(order: _Order, journal: Journal | None) -> int | None:
     from flowforge.cli.download import DownloadProgress
     from flowforge.cli.journals import kept_options
     from flowforge.journal.writer import JournalWriter
+    from flowforge.runtime.elsewhere import elsewhere_of_all
     from flowforge.serving.app import make_app
     from flowforge.serving.recording import Recorder
     from flowforge.serving.runs import RunPlace, open_runs
     from flowforge.serving.server import Server
     from flowforge.serving.service import Service
-    from flowforge.serving.tenants import TenantBackend
+    from flowforge.serving.tenants import open_tenants
 
     async with AsyncExitStack() as stack:
         with DownloadProgress(is_quiet=False) as progress:
@@ -255,12 +256,10 @@ async def _serve(order: _Order, journal: Journal | None) -> int | None:
             # What one key's run has cached must not come to another's.
             kept["uses_cache"] = order.keys.is_open
             place = RunPlace(JournalWriter(journal), kept)
+        elsewhere = elsewhere_of_all(order.programs)
+        backend_of = await stack.enter_async_context(open_tenants(engines, elsewhere))
         runs = await stack.enter_async_context(
-            open_runs(
-                order.programs,
-                lambda key: hooked(TenantBackend(engines, key), order.hooks),
-                place,
-            )
+            open_runs(order.programs, lambda key: hooked(backend_of(key), order.hooks), place)
         )
         server = Server(make_app(service, runs), service, runs)
         _tell_start(settings, server.port, order)

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 from flowforge.backends.elsewhere import Elsewhere
 from flowforge.configuration import configuration_for
+from flowforge.errors import WorkflowError
 from flowforge.language.models import models_of
 from flowforge.runtime.graph import programs_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowforge.backends.routing.route import Route
     from flowforge.language.program import Program
     from flowforge.language.remote_models import RemoteModel
 
@@ -29,6 +33,26 @@ def elsewhere_of(program: Program) -> Elsewhere:
     return Elsewhere(
         {**declared, **configuration.models}, configuration.routes, None in models_of(program)
     )
+
+
+def elsewhere_of_all(programs: Sequence[Program]) -> Elsewhere:
+    """What the programs of one folder may ask, together.
+
+    Raises WorkflowError WF538 where two declare a model of one name differently.
+    """
+    models: dict[str, RemoteModel] = {}
+    routes: dict[str, Route] = {}
+    for program in programs:
+        found = elsewhere_of(program)
+        routes.update(found.routes)
+        for name, model in found.models.items():
+            if models.setdefault(name, model) != model:
+                raise WorkflowError(
+                    "WF538",
+                    f"{program.file!r} declares the model {name!r} otherwise than another workflow",
+                    help="declare it once, in the flowforge.toml beside them",
+                )
+    return Elsewhere(models, routes)
 
 
 def elsewhere_in(folder: Path) -> Elsewhere:
