@@ -358,12 +358,20 @@ class PrefixTree:
         return pages
 
     def _move_all(self, expectations: list[Expectation], node: Node) -> None:
-        """Let expectations sit at a node from now on."""
+        """Let expectations, all from one node and on the same way, sit at a node from now on."""
+        if not expectations:
+            return
+        first = expectations[0]
+        before = first.node
         for expectation in expectations:
-            self.withdraw(expectation)
+            if before is not None:
+                del before.expectations[expectation]
             expectation.node = node
             node.expectations[expectation] = None
-            self._reorder(node, expectation)
+        # They claim the same pages of both nodes, so one stands for all.
+        if before is not None:
+            self._reorder(before, first)
+        self._reorder(node, first)
 
     def _goes_on(self, expectation: Expectation, node: Node, tokens: Sequence[int]) -> bool:
         """Whether the tokens behind a node, which the expectation's lead to, are its next ones."""
