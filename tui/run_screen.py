@@ -196,8 +196,11 @@ class RunScreen(Looking, Acting, Screen[None]):
         if batch.is_new:
             self.timeline, self.place = Timeline(), None
             self._has_caught_up = False
+        seen = None if self.place is None else self.timeline.seq_at(self.place)
         for event in batch.events:
             self.timeline.take(event)
+        if seen is not None:
+            self.place = self.timeline.place_behind(seen)
         self.link = batch.link
         if self.place is None:
             self.view = self.timeline.view_at(len(self.timeline))

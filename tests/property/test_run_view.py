@@ -13,6 +13,7 @@ from flowforge.runtime.events import (
     Accounting,
     Event,
     Fact,
+    PagesSampled,
     RunCancelled,
     RunFailed,
     RunFinished,
@@ -23,6 +24,7 @@ from flowforge.runtime.events import (
     StepCaught,
     StepFailed,
     StepFinished,
+    StepPrompted,
     StepRetried,
     StepSkipped,
     StepStarted,
@@ -33,6 +35,7 @@ from flowforge.runtime.events import (
 from flowforge.view.run_view import RunView
 from flowforge.view.step_tree import bare_path, tree_rows
 from flowforge.view.stream_text import StreamText
+from flowforge.view.timeline import Timeline
 
 COST = Accounting(1, 2, 3, None, 4, 5, 0.5)
 paths = st.sampled_from(["a", "b", "b[0]/c", "b[1]/c", "b[1]/c#2", "d/t[0]", "d[0]", "d[1]/e[3]/f"])
@@ -47,6 +50,10 @@ def facts() -> st.SearchStrategy[Fact]:
         st.builds(StepStarted, paths, st.sampled_from(["gen", "for", "call"]), st.none() | paths),
         st.builds(StepSkipped, paths),
         st.builds(StepText, paths, st.text(max_size=6), st.integers(0, 3)),
+        st.builds(
+            StepPrompted, paths, st.tuples(st.tuples(st.just("content"), st.text(max_size=3)))
+        ),
+        st.builds(PagesSampled, st.sampled_from(["f9", "s2f7"])),
         st.builds(StepAsked, paths, st.text(max_size=4)),
         st.builds(ToolCalled, paths, st.just("t"), st.just({"q": "x"})),
         st.builds(ToolReturned, paths, st.just("t"), values, st.booleans()),
@@ -83,6 +90,7 @@ def shown(view: RunView) -> object:
         view.picture,
         view.log(),
         view.calls,
+        view.prompts,
         view.num_tokens,
         view.ttft_s.last(99),
         view.tpot_s.last(99),
@@ -142,6 +150,42 @@ def test_coalesced_texts_give_the_view_of_each_text(events: list[Event]) -> None
             coalesced.append(event)
 
     assert shown(view_of(events)) == shown(view_of(coalesced))
+
+
+@given(streams(), st.integers(2, 12), st.data())
+def test_a_long_run_in_coarser_steps_is_the_same_run(
+    events: list[Event], max_places: int, data: st.DataObject
+) -> None:
+    known: list[int] = []
+    timeline = Timeline(max_places)
+    for event in events:
+        timeline.take(event)
+        if data.draw(st.booleans()):
+            timeline.view_at(len(timeline))
+            known.append(timeline.seq_at(len(timeline)))
+
+    joined = (StepText, PagesSampled)
+    assert [event for event in events if not isinstance(event.fact, joined)] == [
+        event for event in timeline.events if not isinstance(event.fact, joined)
+    ]
+    assert shown(view_of(events)) == shown(timeline.view_at(len(timeline)))
+    for seq in known:
+        place = timeline.place_behind(seq)
+        assert timeline.seq_at(place) <= seq
+        assert place == len(timeline) or timeline.seq_at(place + 1) > seq
+
+
+def test_texts_of_long_ago_are_few_places() -> None:
+    timeline = Timeline(max_places=100)
+    timeline.take(Event(0, 0.0, StepStarted("a", "gen")))
+    for seq in range(1, 20_000):
+        timeline.take(Event(2 * seq, seq / 3, StepText("a", f"{seq} ", 1)))
+        timeline.take(Event(2 * seq + 1, seq / 3, PagesSampled(f"f{seq}")))
+
+    assert len(timeline) <= 101
+    view = timeline.view_at(len(timeline))
+    assert [*map(str, range(1, 20_000))] == view.texts["a"].kept.split()
+    assert 19_999 == view.num_tokens
 
 
 @given(st.lists(st.text(max_size=9), max_size=30), st.integers(1, 40), st.data())
