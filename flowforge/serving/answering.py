@@ -13,7 +13,8 @@ from flowforge.backends.hooks import Written
 from flowforge.serving.access_log import GONE
 from flowforge.serving.bodies import parse_body, read_bytes
 from flowforge.serving.chat import ChatAnswer, ChatChunks
-from flowforge.serving.completions import CompletionAnswer, CompletionChunks
+from flowforge.serving.completions import KIND, CompletionAnswer, CompletionChunks
+from flowforge.serving.envelope import Chunks
 from flowforge.serving.event_stream import ClientGoneError
 from flowforge.serving.generation import Cost, End, Piece
 from flowforge.serving.requests import ChatRequest, CompletionRequest
@@ -139,16 +140,12 @@ class Answering:
         writer: EventWriter,
     ) -> None:
         service = self._service
-        chunks = ChatChunks(
-            service.envelope("chatcmpl"),
-            writer,
-            service.texts,
-            has_logprobs=bool(asked.logprobs),
-            tells_usage=_tells_usage(asked),
-        )
-        await chunks.begin(asked.n or 1)
-        await _run(exchange, [generation], [_Seen(exchange, chunks.take)])
-        await chunks.end(generation, **exchange.extras())
+        envelope = service.envelope("chatcmpl")
+        chunks = Chunks(envelope, writer, "chat.completion.chunk", _tells_usage(asked))
+        chat = ChatChunks(chunks, service.texts, has_logprobs=bool(asked.logprobs))
+        await chat.begin(asked.n or 1)
+        await _run(exchange, [generation], [_Seen(exchange, chat.take)])
+        await chunks.end(generation.cost, **exchange.extras())
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,24 +175,24 @@ class _Completions:
 
     async def write(self, writer: EventWriter) -> None:
         service = self.exchange.service
-        chunks = CompletionChunks(
-            service.envelope("cmpl"),
-            writer,
+        chunks = Chunks(service.envelope("cmpl"), writer, KIND, _tells_usage(self.asked))
+        texts = CompletionChunks(
+            chunks,
             self.asked.n or 1,
             service.texts,
             has_logprobs=self.asked.logprobs is not None,
-            tells_usage=_tells_usage(self.asked),
         )
         takers = [
-            _Seen(self.exchange, partial(chunks.take, idx)) for idx in range(len(self.generations))
+            _Seen(self.exchange, partial(texts.take, idx)) for idx in range(len(self.generations))
         ]
         if self.asked.echo:
             for idx, (generation, echo) in enumerate(
                 zip(self.generations, self.echoes, strict=True)
             ):
-                generation.begun = partial(chunks.echo, idx, echo, generation)
+                generation.begun = partial(texts.echo, idx, echo, generation)
         await _run(self.exchange, self.generations, takers)
-        await chunks.end(self.generations, **self.exchange.extras())
+        cost = sum((one.cost for one in self.generations), Cost())
+        await chunks.end(cost, **self.exchange.extras())
 
 
 class _Seen:

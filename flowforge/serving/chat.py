@@ -10,31 +10,9 @@ from flowforge.serving.generation import End, Piece
 
 if TYPE_CHECKING:
     from flowforge.engine.sampling import TokenLogprobs
-    from flowforge.serving.event_stream import EventWriter
+    from flowforge.serving.envelope import Chunks, Envelope
     from flowforge.serving.generation import CallWritten, FinishReason, Generation
     from flowforge.serving.token_texts import TokenTexts
-
-
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """What all chunks of one answer share. created: seconds since 1970."""
-
-    id: str
-    created: int
-    model: str
-    fingerprint: str
-
-    def around(self, kind: str, choices: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
-        """An object of the API."""
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": self.fingerprint,
-            "choices": choices,
-            **fields,
-        }
 
 
 @dataclass(slots=True)
@@ -95,22 +73,12 @@ class ChatAnswer:
 
 
 class ChatChunks:
-    """Writes a chat completion as a stream of chunks."""
+    """Writes a chat completion as a stream of chunks, but for its end."""
 
-    def __init__(
-        self,
-        envelope: Envelope,
-        writer: EventWriter,
-        texts: TokenTexts,
-        *,
-        has_logprobs: bool,
-        tells_usage: bool,
-    ) -> None:
-        self._envelope = envelope
-        self._writer = writer
+    def __init__(self, chunks: Chunks, texts: TokenTexts, *, has_logprobs: bool) -> None:
+        self._chunks = chunks
         self._texts = texts
         self._has_logprobs = has_logprobs
-        self._fields: dict[str, Any] = {"usage": None} if tells_usage else {}
 
     async def begin(self, num_choices: int) -> None:
         """Say whose turn it is, in each choice."""
@@ -136,14 +104,6 @@ class ChatChunks:
             await self._send(told.choice, {"tool_calls": [{"index": call.idx, **head}]})
             await self._send(told.choice, {"tool_calls": [rest]})
 
-    async def end(self, generation: Generation, **fields: Any) -> None:
-        """The usage if it was asked for, and the mark of the end."""
-        if self._fields or fields:
-            usage = {"usage": generation.cost.as_usage()} if self._fields else {}
-            kind = "chat.completion.chunk"
-            await self._writer.send(self._envelope.around(kind, [], **usage, **fields))
-        await self._writer.send_text("[DONE]")
-
     async def _send(
         self,
         choice: int,
@@ -153,8 +113,7 @@ class ChatChunks:
         reason: FinishReason | None = None,
     ) -> None:
         told = {"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-        kind = "chat.completion.chunk"
-        await self._writer.send(self._envelope.around(kind, [told], **self._fields))
+        await self._chunks.send(told)
 
 
 def call_as_json(call: CallWritten) -> dict[str, Any]:

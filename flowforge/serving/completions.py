@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flowforge.engine.sampling import TokenLogprobs
-    from flowforge.serving.chat import Envelope
-    from flowforge.serving.event_stream import EventWriter
+    from flowforge.serving.envelope import Chunks, Envelope
     from flowforge.serving.generation import FinishReason, Generation
     from flowforge.serving.token_texts import TokenTexts
 
-_KIND = "text_completion"
+KIND = "text_completion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class CompletionAnswer:
             for idx, choice in enumerate(self._choices)
         ]
         cost = sum((one.cost for one in generations), Cost())
-        return self._envelope.around(_KIND, choices, usage=cost.as_usage(), **fields)
+        return self._envelope.around(KIND, choices, usage=cost.as_usage(), **fields)
 
     def _told(self, idx: int, choice: _Choice, generation: Generation) -> dict[str, Any]:
         echo = None if self._echoes is None else self._echoes[idx // self._num_choices]
@@ -95,25 +94,16 @@ class CompletionAnswer:
 
 
 class CompletionChunks:
-    """Writes completions as a stream of chunks."""
+    """Writes completions as a stream of chunks, but for its end."""
 
     def __init__(
-        self,
-        envelope: Envelope,
-        writer: EventWriter,
-        num_choices: int,
-        texts: TokenTexts,
-        *,
-        has_logprobs: bool,
-        tells_usage: bool,
+        self, chunks: Chunks, num_choices: int, texts: TokenTexts, *, has_logprobs: bool
     ) -> None:
-        self._envelope = envelope
-        self._writer = writer
+        self._chunks = chunks
         self._num_choices = num_choices
         self._texts = texts
         self._has_logprobs = has_logprobs
         self._offsets: dict[int, int] = {}
-        self._fields: dict[str, Any] = {"usage": None} if tells_usage else {}
 
     async def echo(self, prompt: int, echo: Echo, generation: Generation) -> None:
         """Begin each choice of a prompt with it."""
@@ -132,14 +122,6 @@ class CompletionChunks:
         else:
             await self._send(idx, told.text, told.logprobs)
 
-    async def end(self, generations: Sequence[Generation], **fields: Any) -> None:
-        """The usage if it was asked for, and the mark of the end."""
-        if self._fields or fields:
-            cost = sum((one.cost for one in generations), Cost())
-            usage = {"usage": cost.as_usage()} if self._fields else {}
-            await self._writer.send(self._envelope.around(_KIND, [], **usage, **fields))
-        await self._writer.send_text("[DONE]")
-
     async def _send(
         self,
         idx: int,
@@ -153,4 +135,4 @@ class CompletionChunks:
             logprobs = self._texts.completion_entries(tokens, offset)
             self._offsets[idx] = offset + sum(map(len, logprobs["tokens"]))
         told = {"index": idx, "text": text, "logprobs": logprobs, "finish_reason": reason}
-        await self._writer.send(self._envelope.around(_KIND, [told], **self._fields))
+        await self._chunks.send(told)

@@ -15,8 +15,8 @@ import anyio
 from flowforge.backends.hooks import NO_HOOKS, Blocked, Prompted, SeenTurn, Written
 from flowforge.errors import FlowForgeError
 from flowforge.serving.admission import Admission
-from flowforge.serving.chat import Envelope
 from flowforge.serving.completions import Echo
+from flowforge.serving.envelope import Envelope
 from flowforge.serving.event_stream import EventStream, run_unless_gone
 from flowforge.serving.failures import Failure, RequestError, bad_request, failure_of, not_found
 from flowforge.serving.forms import form_of
