@@ -132,11 +132,15 @@ class ModelSet:
         name = self._own if model is None else model
         if name is not None and name.startswith(ROUTE):
             targets = self._router(name).route.targets
-            each = [await self.revision_of(None if one == ENGINE else one) for one in targets]
-            return f"{name} {each}"
+            return f"{name} {[await self._revision_at(target) for target in targets]}"
         if name is not None and name.startswith(REMOTE):
             return await (await self._remote(name)).revision_of(None)
         return await revision_of(await self._local(), model)
+
+    async def _revision_at(self, target: str) -> str:
+        if target == ENGINE:
+            return await revision_of(await self._local(), None)
+        return await self.revision_of(target)
 
     async def keep_prefixes(self) -> None:
         """See `KeepsPrefixes`."""
@@ -145,7 +149,8 @@ class ModelSet:
 
     async def page_uses(self) -> str:
         """See `page_maps.Paged`; servers tell nothing of theirs."""
-        return await self._engines.page_uses() if isinstance(self._engines, Paged) else ""
+        engines: object = self._engines
+        return await engines.page_uses() if isinstance(engines, Paged) else ""
 
     def statistics(self) -> BackendStatistics:
         """The sums over all that is open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from socket_chat_server import serving
 from spoken_model import Pace, spoken_backend, spoken_engine
 
 from flowforge.backends.elsewhere import Elsewhere
+from flowforge.backends.model_set import ModelSet
 from flowforge.backends.protocol import GenerateRequest, GenerationDone, Sampling
 from flowforge.backends.routing.route import read_route
 from flowforge.errors import WorkflowError
@@ -18,6 +20,7 @@ from flowforge.language.remote_models import RemoteModel
 from flowforge.runtime.elsewhere import elsewhere_of_all
 from flowforge.serving.keys import KeyRing
 from flowforge.serving.tenants import open_tenants
+from flowforge.task_groups import open_task_group
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,3 +93,21 @@ def test_workflows_of_one_folder_agree_on_their_models(tmp_path: Path) -> None:
     assert {"m"} == set(elsewhere_of_all(programs[:2]).models)
     with pytest.raises(WorkflowError, match=r"WF538.*'m'"):
         elsewhere_of_all(programs)
+
+
+async def test_a_route_s_revision_is_that_of_its_models() -> None:
+    route, _ = read_route("main", {"weights": {"engine": 1, "remote/m": 1}})
+    assert route is not None
+    model = RemoteModel("m", "http://models.test/v1", "org/M")
+    async with spoken_engine(Pace()) as engine, AsyncExitStack() as stack:
+        backend: Any = spoken_backend(engine)
+        elsewhere = Elsewhere({"m": model}, {"main": route})
+        async with open_task_group() as tasks:
+            models = ModelSet(
+                "route/main", elsewhere, stack, lambda _: nullcontext(backend), backend
+            )
+            models.serve_in(tasks)
+            revision = await models.revision_of(None)
+
+    assert "http://models.test/v1 org/M" in revision
+    assert "'engine'" in revision
