@@ -15,10 +15,10 @@ _LEAST_CPU_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Quietness:
-    """How much of the machine was this process's own.
+    """How much of the machine was this process's own, and its children's that are measured.
 
-    cpu_share: its CPU time over wall time. others: cores that other processes used; None where the
-    system does not say.
+    cpu_share: their CPU time over wall time. others: cores that other processes used; None where
+    the system does not say.
     """
 
     cpu_share: float
@@ -29,6 +29,12 @@ class Quietness:
         """Whether times may be compared."""
         return self.cpu_share >= _LEAST_CPU_SHARE and (self.others or 0.0) <= _MOST_OTHERS
 
+    @property
+    def words(self) -> str:
+        """How busy it was, for people."""
+        others = "" if self.others is None else f", others used {self.others:.1f} cores"
+        return f"CPU time was {self.cpu_share:.0%} of wall time{others}"
+
 
 class QuietnessMeter:
     """Looks at the machine from its making to `look`."""
@@ -36,10 +42,10 @@ class QuietnessMeter:
     def __init__(self) -> None:
         self._at, self._own, self._all = time.monotonic(), time.process_time(), _busy_s()
 
-    def look(self) -> Quietness:
-        """How it was since this was made."""
+    def look(self, children_s: float = 0.0) -> Quietness:
+        """How it was since this was made; children_s: CPU time of own processes since then."""
         wall_s = time.monotonic() - self._at
-        own_s = time.process_time() - self._own
+        own_s = time.process_time() - self._own + children_s
         busy_s = _busy_s()
         others = None
         if busy_s is not None and self._all is not None:

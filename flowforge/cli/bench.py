@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from flowforge.cli.bench_engine import engine
 from flowforge.cli.bench_figures import figures
 from flowforge.cli.bench_pressure import pressure
 from flowforge.cli.bench_serve import serve
@@ -15,6 +16,7 @@ def bench() -> None:
     """Measure the engine on this machine, and servers."""
 
 
+bench.add_command(engine)
 bench.add_command(workflows)
 bench.add_command(pressure)
 bench.add_command(serve)
