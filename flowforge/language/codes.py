@@ -170,7 +170,7 @@ ROOM_CODES: Mapping[str, str] = {
     "WF532": "an answer of a person that is no text",
     "WF533": "a trace to replay that is not a table of rounds",
     "WF534": "results of the bench that cannot be read",
-    "WF535": "a traffic to replay, or a baseline, that cannot be read",
+    "WF535": "a load for a server that cannot be made, or a baseline that cannot be read",
     "WF536": "a baseline that was measured with another load",
     "WF537": "a flowforge.toml that cannot be read",
     "WF538": "a flowforge.toml that says something wrong",
