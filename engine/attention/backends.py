@@ -10,6 +10,7 @@ from flowforge.engine.attention.compiled import CompiledAttention, can_compute
 from flowforge.engine.attention.interface import AttentionStep
 from flowforge.engine.attention.paged import PagedAttention
 from flowforge.engine.attention.reads import split_policy
+from flowforge.engine.kernels.presence import has_kernels
 
 if TYPE_CHECKING:
     import torch
@@ -96,19 +97,19 @@ def find_kernel_backend(
     not know them costs a warning and speed, and nothing else.
     """
     device = store.rows.device
-    if device.type != "cuda":
+    if not has_kernels(device):
         return None
     try:
         from flowforge.engine.attention.kernel_attention import kernel_backend
-        from flowforge.engine.kernel_check import TOLERANCE, worst_difference
+        from flowforge.engine.kernels.checks import check_kernels
 
-        worst = worst_difference(device)
+        wrong = [check.name for check in check_kernels(str(device)) if not check.is_right]
     except Exception as error:
         # Whatever a compiler or driver fails with: torch's operators are always there.
         told = f"{type(error).__name__}: {error}".splitlines()[0]
         _logger.warning("attention is computed by torch, without the GPU kernels: %s", told)
         return None
-    if not worst < TOLERANCE:
-        _logger.warning("the GPU kernels compute wrong results (by %.1e): not used", worst)
+    if wrong:
+        _logger.warning("GPU kernels compute wrong results (%s): not used", ", ".join(wrong))
         return None
     return kernel_backend(store, num_heads, shared_attention)

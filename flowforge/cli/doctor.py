@@ -163,7 +163,7 @@ def _gpu() -> list[Finding]:
         why_not = str(error)
     findings.append(judged.judge_triton(triton, why_not, has_gpu=bool(found.devices)))
     if not found.devices or triton is None:
-        return [*findings, judged.judge_gpu_kernels(None, 0.0, None)]
+        return [*findings, judged.judge_gpu_kernels(None, [], None)]
     for device in found.devices:
         name = f"cuda:{device.index}"
         findings.append(judged.judge_bandwidth(f"bandwidth {name}", _read_rate(name)))
@@ -172,13 +172,15 @@ def _gpu() -> list[Finding]:
 
 def _gpu_kernels(device: str) -> Finding:
     try:
-        from flowforge.engine.kernel_check import TOLERANCE, worst_difference
+        from flowforge.engine.kernels.checks import check_kernels
 
-        return judged.judge_gpu_kernels(worst_difference(device), TOLERANCE, None)
+        checks = list(check_kernels(device))
     except Exception as error:
         # Compilers and drivers fail with errors of many kinds; each is the finding.
         told = f"{type(error).__name__}: {error}".splitlines()[0]
-        return judged.judge_gpu_kernels(None, 0.0, told)
+        return judged.judge_gpu_kernels(None, [], told)
+    wrong = [f"{check.name} by {check.error:.1e}" for check in checks if not check.is_right]
+    return judged.judge_gpu_kernels(len(checks), wrong, None)
 
 
 def _read_rate(device: str) -> float:

@@ -1,0 +1,413 @@
+"""What a GPU reaches of its bounds: kernels, memory, matrices, decoding, prefill, shared prefixes.
+
+    python benchmarks/gpu.py [--json FILE] [--budget 330]
+    python benchmarks/gpu.py --tiny          # everything at a tiny shape, on the CPU: does it run?
+
+Weights are random and made on the device, so nothing is fetched. A decode step cannot be quicker
+than its weights and KV rows are read, a prefill not quicker than its products are multiplied: each
+figure comes with its fraction of that bound, by the rates that this card reached just before. Parts
+that the budget has no time for are left out, and said so. The table comes last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if "--tiny" in sys.argv:
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is first imported
+
+import torch
+
+from flowforge.engine.attention.graph_attention import GraphTables
+from flowforge.engine.attention.kernel_attention import kernel_backend
+from flowforge.engine.attention.reads import Segment, Span
+from flowforge.engine.forward import ForwardPass
+from flowforge.engine.graphs import CudaCapture, DecodeGraphs
+from flowforge.engine.kernels.checks import check_kernels
+from flowforge.engine.kv.store import KvStore
+from flowforge.engine.models.config import parse_model_config
+from flowforge.engine.models.decoder import (
+    Decoder,
+    DecoderWeights,
+    LayerWeights,
+    MlpWeights,
+    QKNorm,
+)
+from flowforge.engine.models.linears import TorchLinear
+from flowforge.engine.step_batch import StepBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowforge.engine.config import SharedAttention
+    from flowforge.engine.graphs import Replay
+
+PAGE_SIZE = 16
+WARM_UPS, MOST_REPEATS, MOST_SECONDS = 3, 20, 6.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder's sizes, as config.json has them."""
+
+    name: str
+    architecture: str
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    is_tied: bool = False
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured. context: tokens of each stream; prefix, suffix: of each branch."""
+
+    decode_rows: tuple[int, ...]
+    context: int
+    prompt: int
+    branches: int
+    prefix: int
+    suffix: int
+    bandwidth_bytes: int
+    matrix: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table. bound: what cannot be beaten, in the unit of value; None where none."""
+
+    what: str
+    value: float
+    unit: str
+    bound: float | None = None
+    fraction: float | None = None
+    note: str = ""
+
+
+SHAPES = (
+    Shape("8B", "LlamaForCausalLM", 4096, 14336, 32, 32, 8, 128, 128256),
+    Shape("0.6B", "Qwen3ForCausalLM", 1024, 3072, 28, 16, 8, 128, 151936, is_tied=True),
+)
+SIZES = Sizes((1, 8, 64), 1024, 4096, 128, 4096, 64, 2 << 30, 8192)
+TINY_SHAPES = (
+    Shape("tiny", "LlamaForCausalLM", 64, 96, 2, 4, 2, 16, 256),
+    Shape("tiny tied", "Qwen3ForCausalLM", 64, 96, 2, 4, 2, 16, 256, is_tied=True),
+)
+TINY_SIZES = Sizes((1, 4), 24, 24, 4, 32, 8, 1 << 20, 128)
+
+
+class Bench:
+    """Measures on one device within a budget, and keeps the table."""
+
+    def __init__(self, device: torch.device, sizes: Sizes, budget_s: float) -> None:
+        self.device = device
+        self.sizes = sizes
+        self.rows: list[Row] = []
+        self._ends_at = time.monotonic() + budget_s
+        self.read_rate = 0.0  # bytes a second
+        self.matrix_rate = 0.0  # floating-point operations a second
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What everything is computed in."""
+        return torch.bfloat16 if self.device.type == "cuda" else torch.float32
+
+    def part(self, name: str, measure: Callable[[], None], expected_s: float) -> None:
+        """Measure something if there is time for it; a failure ends this part alone."""
+        left = self._ends_at - time.monotonic()
+        if left < expected_s:
+            self.rows.append(Row(name, 0, "", note=f"left out: {left:.0f} s were left"))
+            return
+        print(f"{name} …", file=sys.stderr, flush=True)
+        try:
+            measure()
+        except (RuntimeError, ValueError, AssertionError) as error:
+            told = f"{type(error).__name__}: {error}".splitlines()[0]
+            self.rows.append(Row(name, 0, "", note=f"failed: {told}"))
+
+    def seconds(self, run: Callable[[], object]) -> float:
+        """The median of some runs; each is waited for."""
+        # In the interpreter only whether it runs is of interest.
+        is_real = self.device.type == "cuda"
+        for _ in range(WARM_UPS if is_real else 0):
+            run()
+        self._wait()
+        taken: list[float] = []
+        ends_at = time.monotonic() + MOST_SECONDS
+        most = MOST_REPEATS if is_real else 1
+        while len(taken) < most and (not taken or time.monotonic() < ends_at):
+            started_at = time.perf_counter()
+            run()
+            self._wait()
+            taken.append(time.perf_counter() - started_at)
+        return statistics.median(taken)
+
+    def kernels(self) -> None:
+        """The kernels against torch."""
+        for check in check_kernels(str(self.device), self.dtype):
+            note = "" if check.is_right else "WRONG"
+            what = f"kernel against torch: {check.name}"
+            self.rows.append(Row(what, check.error, "‖Δ‖/‖ref‖", check.tolerance, note=note))
+
+    def card(self) -> None:
+        """Copies, reads and products: the rates that bounds are made of."""
+        size = self.sizes.bandwidth_bytes
+        source = torch.ones(size // 2, dtype=torch.bfloat16, device=self.device)
+        target = torch.empty_like(source)
+        copied = 2 * size / self.seconds(partial(target.copy_, source))
+        del target
+        # A product with one row reads each weight once, as decoding does.
+        width = 16384 if size > 1 << 29 else 256
+        matrix = source.view(-1, width)
+        x = torch.ones((1, width), dtype=torch.bfloat16, device=self.device)
+        read = size / self.seconds(lambda: x @ matrix.T)
+        self.read_rate = max(copied, read)
+        side = self.sizes.matrix
+        a, b = torch.ones((2, side, side), dtype=self.dtype, device=self.device).unbind(0)
+        self.matrix_rate = 2 * side**3 / self.seconds(lambda: a @ b)
+        self.rows += [
+            Row("copy", copied / 1e9, "GB/s"),
+            Row("read by a product of one row", read / 1e9, "GB/s"),
+            Row(f"product of {side}³", self.matrix_rate / 1e12, "TFLOP/s"),
+        ]
+
+    def model(self, shape: Shape) -> None:
+        """Decoding with and without graphs, and prefill."""
+        decoder, num_bytes, num_weights = random_decoder(shape, self.device, self.dtype)
+        sizes, most = self.sizes, max(self.sizes.decode_rows)
+        num_tokens = max(most * (sizes.context + PAGE_SIZE), sizes.prompt + PAGE_SIZE)
+        store = self._store(decoder, num_tokens)
+        backend = kernel_backend(store, shape.heads, "auto")
+        eager = ForwardPass(decoder, store, backend)
+        graphs = DecodeGraphs(
+            decoder,
+            lambda size: GraphTables(backend, size, sizes.context + 1, (None,)),
+            sizes.decode_rows,
+            CudaCapture(self.device) if self.device.type == "cuda" else again,
+        )
+        with_graphs = ForwardPass(decoder, store, backend, graphs)
+        row_bytes = store.row_bytes * shape.layers
+        for num_rows in sizes.decode_rows:
+            batch = decode_batch([sizes.context] * num_rows)
+            bound = (num_bytes + num_rows * sizes.context * row_bytes) / self.read_rate
+            for name, forward in (("graph", with_graphs), ("no graph", eager)):
+                taken = self.seconds(partial(step, forward, batch))
+                what = f"{shape.name} decode, {num_rows} rows, context {sizes.context}, {name}"
+                note = f"{num_rows / taken:,.0f} tokens/s"
+                self._timed(what, taken, bound, note)
+        batch = prefill_batch(sizes.prompt)
+        taken = self.seconds(partial(step, eager, batch))
+        # Scores and weighted sums of the lower triangle, beside the products with the weights.
+        attended = 2 * shape.layers * shape.heads * shape.head_dim * sizes.prompt**2
+        bound = (2 * num_weights * sizes.prompt + attended) / self.matrix_rate
+        note = f"{sizes.prompt / taken:,.0f} tokens/s"
+        self._timed(f"{shape.name} prefill of {sizes.prompt} tokens", taken, bound, note)
+
+    def fan_out(self, shape: Shape) -> None:
+        """A step of branches over one prefix, read once for all or by each."""
+        sizes = self.sizes
+        decoder, num_bytes, _ = random_decoder(shape, self.device, self.dtype)
+        room = -(-(sizes.suffix + 1) // PAGE_SIZE) * PAGE_SIZE
+        store = self._store(decoder, sizes.prefix + sizes.branches * room)
+        batch = branch_batch(sizes.branches, sizes.prefix, sizes.suffix, room)
+        row_bytes = store.row_bytes * shape.layers
+        taken: dict[SharedAttention, float] = {}
+        bounds: dict[SharedAttention, float] = {}
+        choices: tuple[SharedAttention, ...] = ("on", "off")
+        for choice in choices:
+            forward = ForwardPass(decoder, store, kernel_backend(store, shape.heads, choice))
+            taken[choice] = self.seconds(partial(step, forward, batch))
+            prefixes = 1 if choice == "on" else sizes.branches
+            rows = prefixes * sizes.prefix + sizes.branches * sizes.suffix
+            bounds[choice] = (num_bytes + rows * row_bytes) / self.read_rate
+            what = f"{shape.name} step, {sizes.branches} branches × {sizes.prefix}, shared {choice}"
+            self._timed(what, taken[choice], bounds[choice], "")
+        gain, most = taken["off"] / taken["on"], bounds["off"] / bounds["on"]
+        self.rows.append(Row("shared against unshared", gain, "×", most, gain / most))
+
+    def _timed(self, what: str, taken_s: float, bound_s: float, note: str) -> None:
+        fraction = bound_s / taken_s
+        self.rows.append(Row(what, taken_s * 1e3, "ms", bound_s * 1e3, fraction, note))
+
+    def _store(self, decoder: Decoder, num_tokens: int) -> KvStore:
+        config = decoder.config
+        store = KvStore(
+            num_layers=config.num_layers,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            num_pages=-(-num_tokens // PAGE_SIZE),
+            page_size=PAGE_SIZE,
+            dtype=self.dtype,
+            device=self.device,
+        )
+        store.rows.normal_()
+        return store
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def again(compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Replay]:
+    """A capture that is none, for machines without a GPU."""
+    found = compute()
+
+    def replay() -> None:
+        found.copy_(compute())
+
+    return found, replay
+
+
+def step(forward: ForwardPass, batch: StepBatch) -> torch.Tensor:
+    """One step to its greedy tokens."""
+    hidden = forward.hidden(batch)
+    found = [forward.logits(hidden, rows).argmax(-1) for rows in batch.logit_rows]
+    return torch.cat(found).cpu()
+
+
+def random_decoder(
+    shape: Shape, device: torch.device, dtype: torch.dtype
+) -> tuple[Decoder, int, int]:
+    """A decoder, the bytes that a decode step reads of it, and the weights a token meets."""
+    content = {
+        "architectures": [shape.architecture],
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "vocab_size": shape.vocab,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "tie_word_embeddings": shape.is_tied,
+    }
+    config = parse_model_config(content, Path("config.json"), ())
+    num_weights = 0
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        nonlocal num_weights
+        num_weights += rows * columns
+        return torch.empty((rows, columns), dtype=dtype, device=device).normal_(0, 0.02)
+
+    def ones(size: int) -> torch.Tensor:
+        return torch.ones(size, dtype=dtype, device=device)
+
+    def layer() -> LayerWeights:
+        q = shape.heads * shape.head_dim
+        kv = shape.kv_heads * shape.head_dim
+        has_norm = config.family.has_qk_norm
+        return LayerWeights(
+            attention_norm=ones(shape.hidden),
+            qkv=TorchLinear(matrix(q + 2 * kv, shape.hidden), None),
+            qk_norm=QKNorm(ones(shape.head_dim), ones(shape.head_dim)) if has_norm else None,
+            output=TorchLinear(matrix(shape.hidden, q), None),
+            attention_post_norm=None,
+            mlp_norm=ones(shape.hidden),
+            mlp=MlpWeights(
+                TorchLinear(matrix(2 * shape.intermediate, shape.hidden), None),
+                TorchLinear(matrix(shape.hidden, shape.intermediate), None),
+            ),
+            mlp_post_norm=None,
+        )
+
+    layers = tuple(layer() for _ in range(shape.layers))
+    in_layers = num_weights
+    head = matrix(shape.vocab, shape.hidden)
+    num_bytes = num_weights * dtype.itemsize
+    embedding = head if shape.is_tied else matrix(shape.vocab, shape.hidden)
+    weights = DecoderWeights(embedding, layers, ones(shape.hidden), TorchLinear(head, None))
+    return Decoder(config, weights), num_bytes, in_layers
+
+
+def decode_batch(contexts: list[int]) -> StepBatch:
+    """One token behind each context; contexts lie behind each other."""
+    room = -(-(max(contexts) + 1) // PAGE_SIZE) * PAGE_SIZE
+    spans = tuple(Span(row, 1, ((row * room, size),)) for row, size in enumerate(contexts))
+    slots = [row * room + size - 1 for row, size in enumerate(contexts)]
+    return _batch([size - 1 for size in contexts], slots, spans, ())
+
+
+def branch_batch(branches: int, prefix: int, suffix: int, room: int) -> StepBatch:
+    """One token of each branch: a prefix of all, then a suffix of its own."""
+    starts = [prefix + branch * room for branch in range(branches)]
+    spans = tuple(Span(row, 1, ((0, prefix), (start, suffix))) for row, start in enumerate(starts))
+    slots = [start + suffix - 1 for start in starts]
+    shared = (Segment(0, prefix, tuple(range(branches))),)
+    return _batch([prefix + suffix - 1] * branches, slots, spans, shared)
+
+
+def prefill_batch(prompt: int) -> StepBatch:
+    """A whole prompt at once; the logits behind it."""
+    span = Span(0, prompt, ((0, prompt),))
+    whole = _batch([*range(prompt)], [*range(prompt)], (span,), ())
+    return replace(whole, logit_rows=([prompt - 1],))
+
+
+def _batch(
+    positions: list[int],
+    slots: list[int],
+    spans: tuple[Span, ...],
+    segments: tuple[Segment, ...],
+) -> StepBatch:
+    token_ids = [7 + position % 89 for position in positions]
+    return StepBatch((), token_ids, positions, slots, spans, segments, ([*range(len(positions))],))
+
+
+def table(rows: list[Row]) -> str:
+    """For people."""
+    lines = [f"{'what':62} {'value':>10} {'':9} {'bound':>10} {'of bound':>9}"]
+    for row in rows:
+        value = f"{row.value:10.3g}" if row.unit else f"{'':10}"
+        bound = f"{row.bound:10.3g}" if row.bound is not None else f"{'':10}"
+        share = f"{row.fraction:9.1%}" if row.fraction is not None else f"{'':9}"
+        lines.append(f"{row.what:62} {value} {row.unit:9} {bound} {share} {row.note}".rstrip())
+    return "\n".join(lines)
+
+
+@torch.inference_mode()
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--tiny", action="store_true", help="a tiny shape on the CPU")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--budget", type=float, default=330.0, metavar="SECONDS")
+    options = parser.parse_args()
+    if not options.tiny and not torch.cuda.is_available():
+        parser.error("there is no CUDA device here; --tiny tries everything on the CPU")
+    device = torch.device("cpu" if options.tiny else "cuda:0")
+    shapes, sizes = (TINY_SHAPES, TINY_SIZES) if options.tiny else (SHAPES, SIZES)
+    name = platform.machine() if options.tiny else torch.cuda.get_device_name(device)
+    started_at = time.monotonic()
+    bench = Bench(device, sizes, options.budget)
+    bench.part("kernels against torch", bench.kernels, 5)
+    bench.part("the card", bench.card, 5)
+    if bench.read_rate > 0 and bench.matrix_rate > 0:
+        for shape in shapes:
+            bench.part(f"{shape.name} model", partial(bench.model, shape), 60)
+        bench.part("fan-out", partial(bench.fan_out, shapes[0]), 45)
+    took_s = time.monotonic() - started_at
+    machine = f"{name}, torch {torch.__version__}, {bench.dtype}, {took_s:.0f} s"
+    if options.json:
+        told = {"machine": machine, "rows": [asdict(row) for row in bench.rows]}
+        Path(options.json).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    print(f"{machine}\n\n{table(bench.rows)}")
+
+
+if __name__ == "__main__":
+    main()
