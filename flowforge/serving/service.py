@@ -7,10 +7,12 @@ import secrets
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
+import anyio.to_thread
 
 from flowforge.backends.hooks import NO_HOOKS, Blocked, Prompted, SeenTurn, Written
 from flowforge.errors import FlowForgeError
@@ -152,12 +154,15 @@ class Service:
         offer = offer_of(request)
         form = replace(form_of(request), offer=offer)
         messages = await self._seen_messages(request.messages, client, annotations)
-        prompt = prompt_of(
+        render = partial(
+            prompt_of,
             self.backend,
             messages,
             offer,
             continues_last=bool(request.continue_final_message),
         )
+        # A long prompt takes long, and others are being answered.
+        prompt = await anyio.to_thread.run_sync(render)
         num_logprobs = (request.top_logprobs or 0) if request.logprobs else None
         with self._refusing(request):
             asked = self._asked(request, client, tuple(prompt), form, most, num_logprobs)
@@ -217,8 +222,9 @@ class Service:
         self, prompt: str | list[int], client: Client, annotations: dict[str, JsonValue]
     ) -> Echo:
         tokenizer = self.backend.tokenizer
+        encode = partial(anyio.to_thread.run_sync, tokenizer.encode_completion)
         if isinstance(prompt, str):
-            text, ids = prompt, tokenizer.encode_completion(prompt)
+            text, ids = prompt, await encode(prompt)
         else:
             self.require_ids(prompt)
             text, ids = tokenizer.decode(prompt, skip_special=False), prompt
@@ -226,7 +232,7 @@ class Service:
             turns = (SeenTurn("user", text),)
             (seen,) = await self._let_through(turns, client, annotations)
             if seen.text != text:
-                text, ids = seen.text, tokenizer.encode_completion(seen.text)
+                text, ids = seen.text, await encode(seen.text)
         if not ids:
             raise bad_request("prompt is empty", "prompt")
         return Echo(text, tuple(ids))
