@@ -30,9 +30,8 @@ from flowforge.engine.kernels.checks import (
     random_matrix,
     rotation_error,
 )
+from flowforge.engine.kernels.row_params import RowParams, Seen
 from flowforge.engine.kernels.sampling import (
-    RowParams,
-    Seen,
     adjust_rows,
     draw_tokens,
     gumbel_tokens,

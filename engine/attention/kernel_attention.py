@@ -22,16 +22,14 @@ from flowforge.engine.attention.kernel_tables import (
 )
 from flowforge.engine.attention.reads import NEVER_SPLIT, SplitPolicy
 from flowforge.engine.kernels.dialect import IS_INTERPRETED, block_of
+from flowforge.engine.kernels.merging import PartLists, Parts, merge_parts
 from flowforge.engine.kernels.paged_attention import (
     SPLIT,
     Items,
     LayerRows,
-    PartLists,
-    Parts,
     Tiles,
     attend_chunks,
     attend_items,
-    merge_parts,
 )
 from flowforge.engine.kernels.store import store_rows
 

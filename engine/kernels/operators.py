@@ -45,7 +45,7 @@ class KernelOperators:
         eps: float,
     ) -> torch.Tensor:
         """See `LayerOperators.turn_heads`."""
-        return turn_heads(projected, num_heads, num_kv_heads, angles, norms, eps)
+        return turn_heads(projected.contiguous(), num_heads, num_kv_heads, angles, norms, eps)
 
     def gate(self, gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
         """See `LayerOperators.gate`."""

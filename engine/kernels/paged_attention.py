@@ -1,11 +1,11 @@
-"""Attention over paged KV rows: parts of a context by work items, their merging, and whole chunks.
+"""Attention over paged KV rows: parts of a context by work items, and whole chunks of prompts.
 
 A decode step is cut into items of a fixed number of rows, so that one long context fills a GPU and
 its sums are taken in the same order in every batch (Flash-Decoding's split, Dao et al., 2023; a
 fixed size as in the batch-invariant kernels of Thinking Machines, 2025). An item's queries are
 those of one sequence, or of all readers of rows that are shared (Hydragen, Juravsky et al., 2024):
 to the kernel it is the same thing. Each item leaves a part: what its queries found, and the
-logarithm to base 2 of the sum of their weights; `merge_parts` makes one of all parts of a query.
+logarithm to base 2 of the sum of their weights; `merging.py` makes one of all parts of a query.
 The softmax goes tile by tile as in FlashAttention (Dao et al., 2022).
 
 Query heads that share a KV head are rows of one tile: row m of a tile is head m % group of token
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from flowforge.engine.attention.interface import LayerAttention
+    from flowforge.engine.kernels.merging import Parts
 
 SPLIT = 256
 """Rows of an item: few enough that one sequence of some thousand tokens is work for a whole GPU."""
@@ -63,28 +64,6 @@ class Items:
     pages: torch.Tensor
     queries: torch.Tensor
     tile_rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What items found: float32 [capacity, num_heads, head_dim] and [capacity, num_heads]."""
-
-    found: torch.Tensor
-    logs: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class PartLists:
-    """Which parts belong to which query: int32.
-
-    tokens: [capacity], rows of q. first: [capacity + 1], where each one's parts begin in `parts`.
-    count: [1].
-    """
-
-    tokens: torch.Tensor
-    first: torch.Tensor
-    parts: torch.Tensor
-    count: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,29 +120,6 @@ def attend_items(
         BLOCK_D=block_of(head_dim),
         num_warps=num_warps,
         num_stages=num_stages,
-    )
-
-
-def merge_parts(parts: Parts, lists: PartLists, out: torch.Tensor) -> None:
-    """Write what each listed query finds in all of its parts; zeros for one without parts.
-
-    out: [num_tokens, num_heads, head_dim], contiguous.
-    """
-    _, num_heads, head_dim = out.shape
-    if len(lists.tokens) == 0:
-        return
-    _merge_kernel[(len(lists.tokens), num_heads)](
-        parts.found,
-        parts.logs,
-        lists.tokens,
-        lists.first,
-        lists.parts,
-        lists.count,
-        out,
-        NUM_HEADS=num_heads,
-        HEAD_DIM=head_dim,
-        BLOCK_D=block_of(head_dim),
-        num_warps=1,
     )
 
 
@@ -467,39 +423,3 @@ def _visit(
         total = dot(weights.to(q.dtype), v.to(q.dtype), total * decay[:, None])
         most = highest
     return total, weight, most
-
-
-@jit
-def _merge_kernel(
-    found: Tensor,
-    logs: Tensor,
-    tokens: Tensor,
-    first: Tensor,
-    parts: Tensor,
-    count: Tensor,
-    out: Tensor,
-    NUM_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-) -> None:
-    idx = tl.program_id(0)
-    head = tl.program_id(1)
-    if idx < tl.load(count):
-        d = tl.arange(0, BLOCK_D)
-        is_real = d < HEAD_DIM
-        total = tl.zeros([BLOCK_D], tl.float32)
-        weight = 0.0
-        most = float("-inf")
-        for at in range(tl.load(first + idx), tl.load(first + idx + 1)):
-            part = tl.load(parts + at).to(tl.int64) * NUM_HEADS + head
-            log = tl.load(logs + part)
-            highest = tl.maximum(most, log)
-            base = tl.where(highest == float("-inf"), 0.0, highest)
-            decay = tl.exp2(most - base)
-            share = tl.exp2(log - base)
-            total = total * decay + share * tl.load(found + part * HEAD_DIM + d, is_real, other=0.0)
-            weight = weight * decay + share
-            most = highest
-        result = total / tl.where(weight > 0, weight, 1.0)
-        at = (tl.load(tokens + idx).to(tl.int64) * NUM_HEADS + head) * HEAD_DIM + d
-        tl.store(out + at, result.to(out.dtype.element_ty), mask=is_real)

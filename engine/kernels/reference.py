@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from flowforge.engine.kernels.linears import PackedMatrix
-    from flowforge.engine.kernels.paged_attention import PartLists, Parts
+    from flowforge.engine.kernels.merging import PartLists, Parts
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -93,7 +93,7 @@ def copy_slots(
 
 
 def merge_parts(parts: Parts, lists: PartLists, out: torch.Tensor) -> None:
-    """See `paged_attention.merge_parts`."""
+    """See `merging.merge_parts`."""
     first = lists.first.tolist()
     for idx, token in enumerate(lists.tokens[: int(lists.count)].tolist()):
         own = lists.parts[first[idx] : first[idx + 1]].long()

@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 import triton.language as tl
 from triton.language import random
@@ -24,9 +23,7 @@ from triton.language import random
 from flowforge.engine.kernels.dialect import IS_INTERPRETED, Tensor, block_of, cdiv, jit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flowforge.engine.sampling import SamplingParams
+    from flowforge.engine.kernels.row_params import Biases, RowParams, Seen
 
 # Typed as what never returns.
 _philox: Tensor = random.philox
@@ -35,92 +32,18 @@ _philox_impl: Tensor = random.philox_impl
 NO_NUMBER, NO_TOKEN = -1, -2
 """Instead of a token: a logit is NaN; no token is allowed."""
 
-_GREEDY_BELOW = 1e-4
 # Bits that a pass finds, and ids of a program; interpreted, programs cost and numbers do not.
 _BITS, _BLOCK = (8, 256) if IS_INTERPRETED else (4, 512)
 _WAYS = 1 << _BITS
-_NEVER = 2.0  # a share of all that is never reached
 _ID_BITS = 20
 _ID_SHIFT, _LAST_ID = tl.constexpr(_ID_BITS), tl.constexpr((1 << _ID_BITS) - 1)
 _NAN_RANK = tl.constexpr(-1)
 _UNIT_53 = tl.constexpr(2.0**-53)
 _UNIT_32 = tl.constexpr(2.0**-32)
 
-# Columns of `RowParams`.
+# Columns of `RowParams.numbers`.
 _TEMPERATURE, _TOP_K, _TOP_P, _MIN_P = (tl.constexpr(idx) for idx in range(4))
 _REPETITION, _PRESENCE, _FREQUENCY, _IS_GREEDY = (tl.constexpr(idx) for idx in range(4, 8))
-_NUM_COLUMNS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class RowParams:
-    """Sampling parameters of rows, on their device.
-
-    numbers: float64 [num_rows, 8]. counters: int64 [num_rows, 4]: seed's low and high word, branch,
-    position. The others say what some row asks for; what none does is left out.
-    """
-
-    numbers: torch.Tensor
-    counters: torch.Tensor
-    has_penalties: bool
-    has_top_k: bool
-    has_top_p: bool
-    is_greedy: bool
-
-    @classmethod
-    def of(
-        cls, params: Sequence[SamplingParams], positions: Sequence[int], device: torch.device | str
-    ) -> RowParams:
-        """Of one row for each; positions: of the new tokens, as `sample` takes them."""
-        numbers = np.array([_numbers_of(one) for one in params], dtype=np.float64)
-        words = [
-            (one.seed & (2**64 - 1), one.seed >> 64 & (2**64 - 1), one.branch, position)
-            for one, position in zip(params, positions, strict=True)
-        ]
-        counters = np.array(words, dtype=np.uint64).view(np.int64)
-        return cls(
-            torch.from_numpy(numbers).to(device),
-            torch.from_numpy(counters).to(device),
-            any(one.looks_back for one in params),
-            bool((numbers[:, 1] < np.inf).any()),
-            bool((numbers[:, 2] < _NEVER).any()),
-            bool(numbers[:, 7].all()),
-        )
-
-
-def _numbers_of(params: SamplingParams) -> tuple[float, ...]:
-    is_greedy = params.temperature < _GREEDY_BELOW or params.top_k == 1
-    return (
-        1.0 if is_greedy else params.temperature,
-        np.inf if is_greedy or params.top_k == 0 else params.top_k,
-        _NEVER if is_greedy or params.top_p == 1 else params.top_p,
-        params.min_p,
-        params.repetition_penalty,
-        params.presence_penalty,
-        params.frequency_penalty,
-        float(is_greedy),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """Ids that rows have had: for penalties.
-
-    is_seen: bool [num_rows, vocab_size], in prompt or output. counts: int32 [num_rows, vocab_size],
-    in the output.
-    """
-
-    is_seen: torch.Tensor
-    counts: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Biases:
-    """What is added to some logits: one entry for each (row, id); -inf bans an id."""
-
-    rows: torch.Tensor
-    token_ids: torch.Tensor
-    values: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)

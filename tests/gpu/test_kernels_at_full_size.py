@@ -19,7 +19,8 @@ from flowforge.engine.kernels.checks import (
     random_matrix,
     rotation_error,
 )
-from flowforge.engine.kernels.sampling import RowParams, sample_rows
+from flowforge.engine.kernels.row_params import RowParams
+from flowforge.engine.kernels.sampling import sample_rows
 from flowforge.engine.kernels.trial_steps import Heads, paged_step
 from flowforge.engine.sampling import SamplingParams, sample
 

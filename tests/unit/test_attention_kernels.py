@@ -24,7 +24,8 @@ from flowforge.engine.kernels.checks import (
     attention_error,
     relative_error,
 )
-from flowforge.engine.kernels.paged_attention import LayerRows, PartLists, merge_parts
+from flowforge.engine.kernels.merging import PartLists, merge_parts
+from flowforge.engine.kernels.paged_attention import LayerRows
 from flowforge.engine.kernels.store import store_rows
 from flowforge.engine.kernels.trial_steps import Heads, PagedStep, paged_step
 

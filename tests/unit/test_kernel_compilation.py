@@ -16,7 +16,8 @@ import torch
 from flowforge.engine.attention.interface import LayerAttention
 from flowforge.engine.kernels.ahead import compiling_only
 from flowforge.engine.kernels.checks import attention_error, linear_error, random_matrix
-from flowforge.engine.kernels.sampling import RowParams, sample_rows
+from flowforge.engine.kernels.row_params import RowParams
+from flowforge.engine.kernels.sampling import sample_rows
 from flowforge.engine.kernels.trial_steps import Heads, paged_step
 from flowforge.engine.sampling import SamplingParams
 

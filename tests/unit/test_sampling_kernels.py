@@ -8,12 +8,10 @@ import numpy as np
 import torch
 from kernel_heads import on_the_cpu
 
+from flowforge.engine.kernels.row_params import Biases, RowParams, Seen
 from flowforge.engine.kernels.sampling import (
     NO_NUMBER,
     NO_TOKEN,
-    Biases,
-    RowParams,
-    Seen,
     adjust_rows,
     draw_tokens,
     gumbel_tokens,

@@ -1,0 +1,89 @@
+"""What rows of logits are sampled by, as arrays on their device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowforge.engine.sampling import SamplingParams
+
+# As in `engine/sampling.py`: what is colder is greedy.
+_GREEDY_BELOW = 1e-4
+_NEVER = 2.0  # a share of all that is never reached
+
+
+@dataclass(frozen=True, slots=True)
+class RowParams:
+    """Sampling parameters of rows, on their device.
+
+    numbers: float64 [num_rows, 8]. counters: int64 [num_rows, 4]: seed's low and high word, branch,
+    position. The others say what some row asks for; what none does is left out.
+    """
+
+    numbers: torch.Tensor
+    counters: torch.Tensor
+    has_penalties: bool
+    has_top_k: bool
+    has_top_p: bool
+    is_greedy: bool
+
+    @classmethod
+    def of(
+        cls, params: Sequence[SamplingParams], positions: Sequence[int], device: torch.device | str
+    ) -> RowParams:
+        """Of one row for each; positions: of the new tokens, as `sample` takes them."""
+        numbers = np.array([_numbers_of(one) for one in params], dtype=np.float64)
+        words = [
+            (one.seed & (2**64 - 1), one.seed >> 64 & (2**64 - 1), one.branch, position)
+            for one, position in zip(params, positions, strict=True)
+        ]
+        counters = np.array(words, dtype=np.uint64).view(np.int64)
+        return cls(
+            torch.from_numpy(numbers).to(device),
+            torch.from_numpy(counters).to(device),
+            any(one.looks_back for one in params),
+            bool((numbers[:, 1] < np.inf).any()),
+            bool((numbers[:, 2] < _NEVER).any()),
+            bool(numbers[:, 7].all()),
+        )
+
+
+def _numbers_of(params: SamplingParams) -> tuple[float, ...]:
+    is_greedy = params.temperature < _GREEDY_BELOW or params.top_k == 1
+    return (
+        1.0 if is_greedy else params.temperature,
+        np.inf if is_greedy or params.top_k == 0 else params.top_k,
+        _NEVER if is_greedy or params.top_p == 1 else params.top_p,
+        params.min_p,
+        params.repetition_penalty,
+        params.presence_penalty,
+        params.frequency_penalty,
+        float(is_greedy),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Ids that rows have had: for penalties.
+
+    is_seen: bool [num_rows, vocab_size], in prompt or output. counts: int32 [num_rows, vocab_size],
+    in the output.
+    """
+
+    is_seen: torch.Tensor
+    counts: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Biases:
+    """What is added to some logits: one entry for each (row, id); -inf bans an id."""
+
+    rows: torch.Tensor
+    token_ids: torch.Tensor
+    values: torch.Tensor
