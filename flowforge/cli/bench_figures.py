@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import bench_options, options
 from flowforge.cli.bench_workflows import print_end
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
@@ -18,12 +18,8 @@ if TYPE_CHECKING:
 
 @click.command
 @click.argument("files", nargs=-1, required=True, type=options.PATH, metavar="FILE...")
-@click.option(
-    "--even-if-busy",
-    is_flag=True,
-    help="Compare times also when other programs took the machine meanwhile.",
-)
-@click.option("--plot", metavar="SVG", type=options.PATH, help="Draw the ratios into a file.")
+@bench_options.even_if_busy
+@bench_options.plot
 @options.as_json
 @options.traceback
 @guarded

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flowforge.cli import options
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
@@ -60,6 +62,12 @@ num_programs = click.option(
     type=click.IntRange(min=1),
     help="Only the first N programs of each workload.",
 )
+even_if_busy = click.option(
+    "--even-if-busy",
+    is_flag=True,
+    help="Compare times also when other programs took the machine meanwhile.",
+)
+plot = click.option("--plot", metavar="SVG", type=options.PATH, help="Draw the ratios into a file.")
 
 
 def named_workloads(names: tuple[str, ...], num_programs: int | None) -> list[Workload]:

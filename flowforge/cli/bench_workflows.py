@@ -69,12 +69,8 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Count in one run and time nothing: figures are the same on every machine.",
 )
-@click.option(
-    "--even-if-busy",
-    is_flag=True,
-    help="Compare times also when other programs took the machine meanwhile.",
-)
-@click.option("--plot", metavar="SVG", type=options.PATH, help="Draw the ratios into a file.")
+@bench_options.even_if_busy
+@bench_options.plot
 @options.as_json
 @options.traceback
 @guarded
