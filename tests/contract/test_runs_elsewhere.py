@@ -327,3 +327,26 @@ def test_tags_do_not_change_what_a_step_is() -> None:
     assert one is not None
     assert other is not None
     assert definitions_of(one) == definitions_of(other)
+
+
+def test_a_key_that_a_server_echoes_is_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIG_KEY", "hush-hush")
+    workflow = """
+flowforge: 1
+name: echoed
+models: { m: { url: "URL", api_key: BIG_KEY } }
+steps: { a: { user: Hi., model: remote/m, gen: { max_tokens: 5 } } }
+outputs: { a: "${ a }" }
+"""
+    with serving(lambda _: error_reply(401, "no such key: hush-hush")) as server:
+        file = _folder(tmp_path, workflow.replace("URL", server.url))
+        result = _flowforge("run", file, "--journal", tmp_path / "j.db")
+
+    assert 4 == result.exit_code
+    assert "no such key: ***" in result.stderr
+    assert "hush-hush" not in result.output
+    assert b"hush-hush" not in b"".join(
+        path.read_bytes() for path in tmp_path.iterdir() if path.is_file()
+    )
