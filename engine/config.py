@@ -48,6 +48,8 @@ class EngineConfig:
     for all of them. auto: where that is quicker. It changes the order of sums and so last bits.
     speculation: whether tokens are guessed, and several checked in one step. lookup: from the text
     itself, and from what texts of its kind said before; left off where guesses are wrong.
+    draft_model: a smaller model that guesses instead, as `resolve_model` names it; it must have the
+    same tokens. For few texts at a time, and a model that is many times as large.
     policy: see `SchedulingPolicy`.
     is_debug: free pages are filled with NaN and every KV row is tagged with the text that it stands
     for, so that a wrong read fails (IN203) and cannot pass for a right one. Slow.
@@ -67,6 +69,7 @@ class EngineConfig:
     is_deterministic: bool = False
     shared_attention: SharedAttention = "auto"
     speculation: Speculation = "lookup"
+    draft_model: str | None = None
     policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     is_debug: bool = False
 

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,10 @@ from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.host_tier import HostTier
 from flowforge.engine.memory import in_bytes
 from flowforge.engine.model_interface import ModelLimits
+from flowforge.engine.model_store import resolve_model
 from flowforge.engine.scheduler import SchedulerLimits
+from flowforge.engine.speculation.model_drafter import ModelDrafter
+from flowforge.engine.speculation.same_tokens import require_same_tokens
 from flowforge.engine.speculation.speculator import Speculator
 from flowforge.engine.statistics import ComputeStatistics, KernelStatistics, MemoryStatistics
 from flowforge.engine.step_errors import says_out_of_memory
@@ -31,6 +35,9 @@ if TYPE_CHECKING:
 
     from flowforge.engine.computing import ComputePlan
     from flowforge.engine.models.decoder import Decoder
+
+# KV of a model that only guesses.
+_DRAFT_BYTES = 256 << 20
 
 
 def engine_for(
@@ -126,6 +133,8 @@ def _make_core(
         from flowforge.engine.runner import ModelRunner
 
     threads.set()
+    # Before the memory that is left is looked at.
+    speculator = _speculator(directory, vocab_size, config)
     plan = plan_compute(directory, config)
     with _out_of_memory_said(plan):
         made = load_whole(plan, config) if config.tp == 1 else load_parts(plan, config, end)
@@ -152,8 +161,19 @@ def _make_core(
         # One rank's rows are no prefix that another engine could take in.
         prefix_rows=PrefixRows(kv, store, audit) if config.tp == 1 else None,
         policy=config.policy,
-        speculator=Speculator() if config.speculation == "lookup" else None,
+        speculator=speculator,
     )
+
+
+def _speculator(directory: Path, vocab_size: int, config: EngineConfig) -> Speculator | None:
+    if config.draft_model is not None:
+        small = resolve_model(config.draft_model).directory
+        require_same_tokens(directory, small)
+        settings = replace(
+            config, speculation="off", draft_model=None, tp=1, num_pages=None, kv_bytes=_DRAFT_BYTES
+        )
+        return Speculator(ModelDrafter(load_core(small, vocab_size=vocab_size, config=settings)))
+    return Speculator() if config.speculation == "lookup" else None
 
 
 def _compute_statistics(decoder: Decoder, config: EngineConfig) -> ComputeStatistics:

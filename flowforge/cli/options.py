@@ -163,6 +163,18 @@ _ENGINE = (
         is_flag=True,
         help="The same bits whatever runs beside, was cached or comes back: docs/engine.md.",
     ),
+    click.option(
+        "--speculation",
+        type=click.Choice(["lookup", "off"]),
+        default="lookup",
+        help="Whether tokens are guessed from what texts repeat, and several checked in one step; "
+        "no text changes by it.",
+    ),
+    click.option(
+        "--draft-model",
+        metavar="WHICH",
+        help="A smaller model with the same tokens that guesses instead.",
+    ),
 )
 
 
@@ -177,7 +189,16 @@ def engine(command: Command) -> Command:
         if kv_memory is not None and num_pages is not None:
             raise click.UsageError("--kv-memory and --kv-pages exclude each other: give one")
         host_cache = kwargs.pop("host_cache")
-        names = ("device", "tp", "num_threads", "context_len", "dtype", "is_deterministic")
+        names = (
+            "device",
+            "tp",
+            "num_threads",
+            "context_len",
+            "dtype",
+            "is_deterministic",
+            "speculation",
+            "draft_model",
+        )
         kwargs["engine"] = EngineConfig(
             kv_bytes=None if kv_memory is None else kv_memory * 1_000_000,
             num_pages=num_pages,

@@ -18,6 +18,7 @@ from flowforge.engine.sequence import (
     TokensArrived,
 )
 from flowforge.engine.speculation.lookup import LookupDrafter
+from flowforge.engine.speculation.model_drafter import ModelDrafter
 from flowforge.engine.speculation.speculator import Speculation, Speculator
 
 if TYPE_CHECKING:
@@ -88,6 +89,29 @@ def test_right_guesses_spare_steps_and_are_counted() -> None:
     assert counted.speculation.accepted == counted.speculation.drafted > 0
     assert counted.speculation == speculator.statistics()
     assert counted.generated_tokens == num_said
+
+
+def test_a_model_that_guesses_is_cut_back_to_what_was_said() -> None:
+    small, _, small_kv = history_core(num_pages=32)
+    core, speculator = with_drafter(ModelDrafter(small))
+    request = GenerationRequest(SamplingParams(max_tokens=24, temperature=0.2, seed=3))
+
+    # The large model draws; the small one always says the likeliest.
+    assert said(run(history_core()[0], request)) == said(run(core, request))
+    counted = speculator.statistics()
+    assert 0 < counted.accepted
+    assert counted.accepted <= counted.drafted
+    small.check_invariants()
+    assert 0 == small_kv.statistics().pages_held
+
+
+def test_a_model_that_cannot_read_a_text_guesses_nothing() -> None:
+    small, _, _ = history_core(num_pages=2)
+    core, speculator = with_drafter(ModelDrafter(small))
+    request = GenerationRequest(SamplingParams(max_tokens=24, temperature=0))
+
+    assert right_output(PROMPT, 24) == said(run(core, request))
+    assert speculator.statistics().drafted < 6
 
 
 def test_log_probabilities_are_those_of_the_tokens() -> None:
