@@ -54,7 +54,8 @@ def hostile(name: str) -> TokenConstraint:
 
 def steps_of_healthy(constraint: TokenConstraint | None, hostile_updates: Updates) -> int:
     """Engine steps until three ordinary requests have ended, all of them rightly."""
-    core, _, _ = history_core()
+    # With pages for all: who is admitted leaves room for what the others will write.
+    core, _, _ = history_core(num_pages=128)
     client = Client(core)
     if constraint is not None:
         # The bias goes deep into brackets; the least length keeps the others from an early end.
