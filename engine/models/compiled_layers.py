@@ -7,13 +7,23 @@ Python, its allocation and its threads to wake.
 from __future__ import annotations
 
 import ctypes
+import logging
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from flowforge.engine.models.decoder import MlpWeights
-from flowforge.engine.models.linears import ChosenLinear, NativeLinear, most_native_rows
+from flowforge.engine.attention.compiled import CompiledAttention, find_attention_library
+from flowforge.engine.attention.reads import Span
+from flowforge.engine.models.config import parse_model_config
+from flowforge.engine.models.decoder import Decoder, DecoderWeights, LayerWeights, MlpWeights
+from flowforge.engine.models.linears import (
+    ChosenLinear,
+    LinearMaker,
+    NativeLinear,
+    most_native_rows,
+)
 from flowforge.engine.native.attention_library import HEAD_DIM_MULTIPLE
 from flowforge.engine.native.compilation import load_library
 from flowforge.engine.native.layers_library import (
@@ -26,13 +36,15 @@ from flowforge.engine.native.layers_library import (
 )
 
 if TYPE_CHECKING:
-    from flowforge.engine.attention.compiled import CompiledAttention
     from flowforge.engine.models.config import ModelConfig
-    from flowforge.engine.models.decoder import DecoderWeights, LayerWeights
     from flowforge.engine.models.linears import Linear
     from flowforge.engine.models.operators import Angles
     from flowforge.engine.models.rope_config import RopeConfig
     from flowforge.engine.native.library import MatrixCall
+
+_logger = logging.getLogger(__name__)
+
+_CHECK_SIZE = 32
 
 
 def compile_layers(config: ModelConfig, weights: DecoderWeights) -> CompiledLayers | None:
@@ -51,7 +63,11 @@ def find_layers_library() -> LayersLibrary | None:
 
     Why not is logged once.
     """
-    return load_library(LayersLibrary)
+    library = load_library(LayersLibrary)
+    if library is not None and not _computes_right(library):
+        _logger.warning("the compiled layers compute wrong results: not used")
+        return None
+    return library
 
 
 class CompiledLayers:
@@ -188,3 +204,62 @@ def _address(tensor: torch.Tensor | None) -> int | None:
         "norms are as kernels read them"
     )
     return tensor.data_ptr()
+
+
+@torch.inference_mode()
+def _computes_right(library: LayersLibrary) -> bool:
+    """On one small layer; everything else is the tests' to check."""
+    attention_library = find_attention_library()
+    if attention_library is None:
+        return False
+    shape = {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": _CHECK_SIZE,
+        "intermediate_size": 2 * _CHECK_SIZE,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 1,
+        "vocab_size": _CHECK_SIZE,
+        "max_position_embeddings": _CHECK_SIZE,
+    }
+    config = parse_model_config(shape, Path("config.json"), ())
+    weights = _random_weights()
+    single = Decoder(config, weights)
+    compiled = Decoder(config, weights, (), CompiledLayers(library, config, weights))
+    positions = torch.arange(7)
+    span = Span(0, 7, ((0, 7),))
+
+    def hidden(decoder: Decoder) -> torch.Tensor:
+        rows = torch.zeros((1, 2, 2, 7, config.head_dim))
+        attention = CompiledAttention(attention_library, rows, positions, (span,))
+        return decoder.forward(positions, positions, attention)
+
+    return torch.allclose(hidden(compiled), hidden(single), rtol=1e-3, atol=1e-3)
+
+
+def _random_weights() -> DecoderWeights:
+    """Of a layer as `_computes_right` describes it."""
+    generator, maker, size = torch.Generator().manual_seed(3), LinearMaker("always"), _CHECK_SIZE
+
+    def matrix(num_rows: int, num_columns: int = size) -> torch.Tensor:
+        return (
+            torch.randn((num_rows, num_columns), generator=generator) * float(num_columns) ** -0.5
+        )
+
+    def norm() -> torch.Tensor:
+        return torch.rand(size, generator=generator)
+
+    layer = LayerWeights(
+        attention_norm=norm(),
+        qkv=maker.make(matrix(2 * size), None),
+        qk_norm=None,
+        output=maker.make(matrix(size), None),
+        attention_post_norm=None,
+        mlp_norm=norm(),
+        mlp=MlpWeights(
+            gate_up=maker.make(matrix(4 * size), None),
+            down=maker.make(matrix(size, 2 * size), None),
+        ),
+        mlp_post_norm=None,
+    )
+    return DecoderWeights(matrix(size), (layer,), norm(), maker.make(matrix(size), None))

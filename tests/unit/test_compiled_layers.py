@@ -12,11 +12,12 @@ from family_models import MODELS, sized_model
 
 from flowforge.engine.attention.compiled import CompiledAttention, find_attention_library
 from flowforge.engine.attention.reads import Span
-from flowforge.engine.models.compiled_layers import compile_layers
+from flowforge.engine.models.compiled_layers import compile_layers, find_layers_library
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.models.decoder import Decoder
 from flowforge.engine.models.weights import load_weights
 from flowforge.engine.native.attention_library import AttentionLibrary
+from flowforge.engine.native.layers_library import LayersCall, LayersLibrary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,3 +120,19 @@ def test_layers_of_experts_are_torchs(tmp_path: Path) -> None:
     weights = load_weights(tmp_path, config, dtype=torch.float32, kernels="measured").weights
 
     assert compile_layers(config, weights) is None
+
+
+@pytest.mark.usefixtures("library")
+def test_layers_that_compute_something_else_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = LayersLibrary.run
+
+    def wrong(library: LayersLibrary, call: LayersCall) -> None:
+        call.epsilon += 0.1
+        real(library, call)
+
+    monkeypatch.setattr(LayersLibrary, "run", wrong)
+
+    assert find_layers_library.__wrapped__() is None
+    assert ["not used"] == [record.getMessage()[-8:] for record in caplog.records]
