@@ -39,7 +39,7 @@ _LEVELS: Mapping[str, LogLevel] = {
 """Of what is not here: debug."""
 
 _VALUES = frozenset(
-    {"inputs", "outputs", "value", "prompt", "choices", "show", "arguments", "result"}
+    {"inputs", "outputs", "value", "prompt", "parts", "choices", "show", "arguments", "result"}
 )
 _UNLOGGED_KINDS = frozenset({"step_text", "step_part", "pages_sampled"})
 _UNLOGGED_FIELDS = frozenset({"path", "failures", "accounting", "usage", "help", "models"})

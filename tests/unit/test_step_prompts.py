@@ -15,6 +15,7 @@ from flowforge.runtime.events import (
     StepStarted,
     StepText,
 )
+from flowforge.telemetry.run_log import RunLog
 from flowforge.view.run_view import RunView
 from flowforge.view.step_detail import detail_of
 
@@ -159,6 +160,18 @@ def test_a_value_is_found_where_the_template_strips_and_a_backend_adds() -> None
     at = pieces.index(("plain", "You may call:\nprice\n\n"))
     assert [("plain", "Of "), ("value", "cats"), ("plain", " and")] == pieces[at + 1 : at + 4]
     assert ("value", '{"euro": 3}') in pieces
+
+
+def test_a_log_has_prompts_only_where_values_are_asked_for() -> None:
+    (event,) = events_of(FIRST)
+    without: list[str] = []
+    with_values: list[str] = []
+
+    RunLog(without.append, lambda: 0.0, level="debug").take(event, "r")
+    RunLog(with_values.append, lambda: 0.0, level="debug", with_values=True).take(event, "r")
+
+    assert "cats" not in "".join(without)
+    assert "cats" in "".join(with_values)
 
 
 def test_a_told_prompt_is_the_same_from_json() -> None:
