@@ -98,6 +98,8 @@ class EngineSet:
         does not fit beside the others.
         """
         engine = self.own if model is None else await self._engine(model)
+        if namespace is None:
+            return await engine.open(system=system)
         return await engine.open(system=system, namespace=namespace)
 
     async def revision_of(self, model: str | None) -> str:
