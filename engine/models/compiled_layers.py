@@ -242,9 +242,7 @@ def _random_weights() -> DecoderWeights:
     generator, maker, size = torch.Generator().manual_seed(3), LinearMaker("always"), _CHECK_SIZE
 
     def matrix(num_rows: int, num_columns: int = size) -> torch.Tensor:
-        return (
-            torch.randn((num_rows, num_columns), generator=generator) * float(num_columns) ** -0.5
-        )
+        return torch.randn((num_rows, num_columns), generator=generator).div(num_columns**0.5)
 
     def norm() -> torch.Tensor:
         return torch.rand(size, generator=generator)
