@@ -99,6 +99,7 @@ class EngineSet:
         """
         engine = self.own if model is None else await self._engine(model)
         if namespace is None:
+            # What stands in for an engine, as a script does, knows of none.
             return await engine.open(system=system)
         return await engine.open(system=system, namespace=namespace)
 
