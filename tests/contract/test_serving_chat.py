@@ -225,11 +225,15 @@ def test_an_answer_is_parsed_into_a_pydantic_model(client: openai.OpenAI) -> Non
 
 
 def test_a_strict_form_holds_whatever_is_drawn(client: openai.OpenAI) -> None:
-    schema = {
+    schema: Any = {
         "type": "object",
         "properties": {"what": {"type": "string", "maxLength": 5}, "n": {"type": "integer"}},
         "required": ["what", "n"],
         "additionalProperties": False,
+    }
+    form: Any = {
+        "type": "json_schema",
+        "json_schema": {"name": "x", "schema": schema, "strict": True},
     }
     answer = client.chat.completions.create(
         model=MODEL,
@@ -238,10 +242,7 @@ def test_a_strict_form_holds_whatever_is_drawn(client: openai.OpenAI) -> None:
         seed=3,
         n=50,
         max_tokens=40,
-        response_format={
-            "type": "json_schema",
-            "json_schema": {"name": "x", "schema": schema, "strict": True},
-        },
+        response_format=form,
     )
 
     whole = [one for one in answer.choices if one.finish_reason == "stop"]

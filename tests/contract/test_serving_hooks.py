@@ -130,12 +130,25 @@ def test_what_a_hook_blocks_fails_the_step(about: str, answer: str, code: str) -
     assert [code] == [one.error.code for one in failed.value.failures]
 
 
-@pytest.mark.parametrize("result", [
-    lambda _: "x", lambda _: [], lambda seen: [ff.SeenTurn("user", "x")] * 9,
-    lambda seen: [ff.SeenTurn("tool", "x")], lambda _: 1 // 0,
-])  # fmt: skip
-def test_a_hook_that_returns_nonsense_fails_the_step(result: Callable[[Any], Any]) -> None:
-    backend = ff.hooked(ff.testing.script({"*": "x"}), ff.Hooks(before=(result,)))
+def a_word(_: ff.Prompted) -> object:
+    return "x"
+
+
+def nothing(_: ff.Prompted) -> object:
+    return []
+
+
+def too_many(_: ff.Prompted) -> object:
+    return [ff.SeenTurn("user", "x")] * 9
+
+
+def another_role(_: ff.Prompted) -> object:
+    return [ff.SeenTurn("tool", "x")]
+
+
+@pytest.mark.parametrize("hook", [a_word, nothing, too_many, another_role, fail])
+def test_a_hook_that_returns_nonsense_fails_the_step(hook: Callable[[Any], object]) -> None:
+    backend = ff.hooked(ff.testing.script({"*": "x"}), ff.Hooks(before=(hook,)))
 
     with pytest.raises(ff.RunFailedError) as failed:
         ff.run_sync(asking, about="x", backend=backend)
