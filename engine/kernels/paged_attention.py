@@ -87,18 +87,12 @@ def attend_items(
 
     q: [num_tokens, num_heads, head_dim], heads side by side. parts: written.
     """
-    num_heads, num_kv_heads, head_dim = q.shape[1], kv.rows.shape[1], q.shape[2]
     num_items = len(work.items)
     if num_items == 0:
         return
-    scales = kv.rows if kv.scales is None else kv.scales
-    block_n, num_warps, num_stages = _block_of_rows(head_dim, q.itemsize, work.tile_rows)
-    _items_kernel[(min(num_items, _MOST_PROGRAMS), num_kv_heads)](
+    _items_kernel[(min(num_items, _MOST_PROGRAMS), kv.rows.shape[1])](
         q,
-        kv.rows[0],
-        kv.rows[1],
-        scales[0],
-        scales[1],
+        *_places(kv),
         work.items,
         work.count,
         work.pages,
@@ -109,17 +103,7 @@ def attend_items(
         kv.rows.shape[2],
         layer.scale,
         layer.softcap or 0.0,
-        GROUP=num_heads // num_kv_heads,
-        NUM_KV_HEADS=num_kv_heads,
-        HEAD_DIM=head_dim,
-        PAGE=kv.page_size,
-        IS_SCALED=kv.scales is not None,
-        HAS_CAP=layer.softcap is not None,
-        BLOCK_M=work.tile_rows,
-        BLOCK_N=block_n,
-        BLOCK_D=block_of(head_dim),
-        num_warps=num_warps,
-        num_stages=num_stages,
+        **_options(q, kv, layer, work.tile_rows),
     )
 
 
@@ -131,17 +115,11 @@ def attend_chunks(
     q: as in `attend_items`. out: [num_tokens, num_heads, head_dim], contiguous; the tiles' rows are
     written.
     """
-    num_heads, num_kv_heads, head_dim = q.shape[1], kv.rows.shape[1], q.shape[2]
     if len(work.tiles) == 0:
         return
-    scales = kv.rows if kv.scales is None else kv.scales
-    block_n, num_warps, num_stages = _block_of_rows(head_dim, q.itemsize, work.tile_rows)
-    _chunks_kernel[(len(work.tiles), num_kv_heads)](
+    _chunks_kernel[(len(work.tiles), kv.rows.shape[1])](
         q,
-        kv.rows[0],
-        kv.rows[1],
-        scales[0],
-        scales[1],
+        *_places(kv),
         work.tiles,
         work.pages,
         out,
@@ -150,19 +128,36 @@ def attend_chunks(
         layer.scale,
         layer.softcap or 0.0,
         layer.window or 0,
-        GROUP=num_heads // num_kv_heads,
-        NUM_KV_HEADS=num_kv_heads,
-        HEAD_DIM=head_dim,
-        PAGE=kv.page_size,
-        IS_SCALED=kv.scales is not None,
-        HAS_CAP=layer.softcap is not None,
         HAS_WINDOW=layer.window is not None,
-        BLOCK_M=work.tile_rows,
-        BLOCK_N=block_n,
-        BLOCK_D=block_of(head_dim),
-        num_warps=num_warps,
-        num_stages=num_stages,
+        **_options(q, kv, layer, work.tile_rows),
     )
+
+
+def _places(kv: LayerRows) -> tuple[torch.Tensor, ...]:
+    """Keys, values and their scales; rows without scales stand for them, and are not read."""
+    scales = kv.rows if kv.scales is None else kv.scales
+    return kv.rows[0], kv.rows[1], scales[0], scales[1]
+
+
+def _options(
+    q: torch.Tensor, kv: LayerRows, layer: LayerAttention, tile_rows: int
+) -> dict[str, object]:
+    """What a kernel is compiled for."""
+    num_kv_heads, head_dim = kv.rows.shape[1], q.shape[2]
+    block_n, num_warps, num_stages = _block_of_rows(head_dim, q.itemsize, tile_rows)
+    return {
+        "GROUP": q.shape[1] // num_kv_heads,
+        "NUM_KV_HEADS": num_kv_heads,
+        "HEAD_DIM": head_dim,
+        "PAGE": kv.page_size,
+        "IS_SCALED": kv.scales is not None,
+        "HAS_CAP": layer.softcap is not None,
+        "BLOCK_M": tile_rows,
+        "BLOCK_N": block_n,
+        "BLOCK_D": block_of(head_dim),
+        "num_warps": num_warps,
+        "num_stages": num_stages,
+    }
 
 
 def _block_of_rows(head_dim: int, itemsize: int, tile_rows: int) -> tuple[int, int, int]:
