@@ -4,7 +4,8 @@
         [--sweep]
 
 One engine core holds the branches; its steps are computed in turn by runners that share reads or
-not, by torch or by the compiled kernel; figures are medians. --sweep looks for the crossover:
+not, by torch, by the compiled kernel layer by layer, or by one call for all layers; figures are
+medians. --sweep looks for the crossover:
 branches and prefixes from small to large. Runs that were made: benchmarks/README.md.
 """
 
@@ -28,7 +29,10 @@ from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.kv.store import KvStore
 from flowforge.engine.model_interface import ModelLimits
 from flowforge.engine.model_store import resolve_model
-from flowforge.engine.models.weights import load_decoder
+from flowforge.engine.models.compiled_layers import compile_layers
+from flowforge.engine.models.config import read_model_config
+from flowforge.engine.models.decoder import Decoder
+from flowforge.engine.models.weights import load_weights
 from flowforge.engine.runner import ModelRunner
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.scheduler import SchedulerLimits
@@ -39,7 +43,6 @@ if TYPE_CHECKING:
 
     from flowforge.engine.config import SharedAttention
     from flowforge.engine.model_interface import ChunkLogits
-    from flowforge.engine.models.decoder import Decoder
     from flowforge.engine.native.attention_library import AttentionLibrary
     from flowforge.engine.scheduler import StepPlan
     from flowforge.engine.sequence import Update
@@ -62,10 +65,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Side:
-    """A way to attend; without a kernel by torch."""
+    """A way to attend; without a kernel by torch. decoder: with a call for all layers or not."""
 
     shared: SharedAttention
     kernel: AttentionLibrary | None
+    decoder: Decoder
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,9 @@ class Branches:
         self.switch = Switch(
             [
                 ModelRunner(
-                    ForwardPass(decoder, store, choose_backend(store, side.shared, side.kernel))
+                    ForwardPass(
+                        side.decoder, store, choose_backend(store, side.shared, side.kernel)
+                    )
                 )
                 for side in sides
             ]
@@ -204,11 +210,16 @@ def measure(
 
 def report(shape: Shape, name: str, on: Timed, off: Timed) -> None:
     """One line."""
+    attention = ""  # of one call for all layers it is not known
+    if on.attention_ms > 0:
+        ratio = off.attention_ms / on.attention_ms
+        attention = (
+            f"attention {off.attention_ms:7.1f} -> {on.attention_ms:6.1f} ms ({ratio:.2f}x), "
+        )
     print(
         f"{shape.branches:3} branches, prefix {shape.prefix:5}, suffix {shape.suffix:4}, {name}: "
         f"step {off.step_ms:7.1f} -> {on.step_ms:7.1f} ms ({off.step_ms / on.step_ms:.2f}x), "
-        f"attention {off.attention_ms:7.1f} -> {on.attention_ms:6.1f} ms "
-        f"({off.attention_ms / on.attention_ms:.2f}x), rows {off.rows} -> {on.rows}",
+        f"{attention}rows {off.rows} -> {on.rows}",
         flush=True,
     )
 
@@ -224,23 +235,32 @@ def main() -> None:
     arguments = parser.parse_args()
     import torch
 
-    decoder = load_decoder(resolve_model(None).directory, kernels="measured")
+    directory = resolve_model(None).directory
+    config = read_model_config(directory)
+    loaded = load_weights(directory, config, kernels="measured")
+    single = Decoder(config, loaded.weights, loaded.kernel_choices)
+    whole = Decoder(
+        config, loaded.weights, loaded.kernel_choices, compile_layers(config, loaded.weights)
+    )
     kernel = find_attention_library()
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-    print(f"{platform.machine()}, {torch.get_num_threads()} threads, load {load}, {decoder!r}")
+    print(f"{platform.machine()}, {torch.get_num_threads()} threads, load {load}, {whole!r}")
     clock = AttentionClock()
     shapes = [Shape(arguments.branches, arguments.prefix, arguments.suffix)]
     if arguments.sweep:
         shapes = [Shape(b, p, 32) for b in (2, 4, 8) for p in (64, 128, 256, 512, 1024)]
     for shape in shapes:
-        sides = [Side("auto", None), Side("off", None)]
+        sides = [Side("auto", None, single), Side("off", None, single)]
         if kernel is not None:
-            sides += [Side("auto", kernel), Side("off", kernel)]
-        timed = measure(decoder, shape, arguments.steps, clock, sides)
+            sides += [Side(shared, kernel, single) for shared in ("auto", "off")]
+            sides += [Side(shared, kernel, whole) for shared in ("auto", "off")]
+        timed = measure(whole, shape, arguments.steps, clock, sides)
         report(shape, "torch", *timed[:2])
         if kernel is not None:
-            report(shape, "kernel", *timed[2:])
+            report(shape, "kernel", *timed[2:4])
             report(shape, "kernel from torch off", timed[2], timed[1])
+            report(shape, "one call", *timed[4:])
+            report(shape, "one call from torch off", timed[4], timed[1])
 
 
 if __name__ == "__main__":
