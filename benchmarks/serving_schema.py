@@ -39,8 +39,8 @@ def main(arguments: argparse.Namespace) -> int:
     folder = Path(tempfile.mkdtemp())
     (folder / "talk.yaml").write_text(WORKFLOW)
     with served(Setting(programs=[ff.load(folder / "talk.yaml")])) as server:
-        run = httpx2.post(f"{server.url}/v1/workflows/talk/runs", json={}).json()
-        document = httpx2.get(f"{server.url}/openapi.json").json()
+        run = httpx2.post(f"{server.url}/v1/workflows/talk/runs", json={}, timeout=60).json()
+        document = httpx2.get(f"{server.url}/openapi.json", timeout=60).json()
         for schema in document["components"]["schemas"].values():
             properties = schema.get("properties", {})
             if "model" in properties:

@@ -66,12 +66,12 @@ def test_a_key_is_a_bearer_of_the_whole_key(
 
 @pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/v1/runs", "/nothing"])
 def test_everything_but_health_and_the_description_wants_a_key(guarded: Served, path: str) -> None:
-    assert 401 == httpx2.get(guarded.url + path).status_code
+    assert 401 == httpx2.get(guarded.url + path, timeout=60).status_code
 
 
 @pytest.mark.parametrize("path", ["/health", "/openapi.json", "/docs"])
 def test_health_and_the_description_are_for_anybody(guarded: Served, path: str) -> None:
-    assert 200 == httpx2.get(guarded.url + path).status_code
+    assert 200 == httpx2.get(guarded.url + path, timeout=60).status_code
 
 
 def test_clients_try_again_what_may_pass_and_nothing_else(guarded: Served) -> None:
@@ -214,11 +214,13 @@ def test_a_page_may_ask_before_it_has_shown_a_key(guarded: Served) -> None:
             "access-control-request-method": "POST",
             "access-control-request-headers": "authorization",
         },
+        timeout=60,
     )
     refused = ask(guarded, origin="https://app.example")
     other = httpx2.options(
         f"{guarded.url}/v1/chat/completions",
         headers={"origin": "https://bad.example", "access-control-request-method": "POST"},
+        timeout=60,
     )
 
     assert 200 == asked.status_code
@@ -336,7 +338,7 @@ def test_a_limit_is_told_with_the_time_to_wait() -> None:
         asking.start()
         server.wait_until(lambda: server.service.admission.num_active == 1)
         refused = ask(server)
-        health = httpx2.get(f"{server.url}/health")
+        health = httpx2.get(f"{server.url}/health", timeout=60)
         server.pace.release()
         asking.join()
 
@@ -359,7 +361,11 @@ def test_the_log_has_a_line_for_each_request_and_nothing_of_what_was_said(
         headers={"authorization": f"Bearer {ALICE}"},
         timeout=60,
     )
-    httpx2.get(f"{guarded.url}/v1/models/made-up-path", headers={"authorization": f"Bearer {BOB}"})
+    httpx2.get(
+        f"{guarded.url}/v1/models/made-up-path",
+        headers={"authorization": f"Bearer {BOB}"},
+        timeout=60,
+    )
     guarded.wait_until(lambda: len(caplog.records) >= 2)
 
     first, second = (record.getMessage() for record in caplog.records)

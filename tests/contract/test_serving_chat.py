@@ -511,11 +511,11 @@ def test_what_is_not_there_is_told_with_its_status(client: openai.OpenAI, server
         client.chat.completions.create(model="gpt-9", messages=NUMBERS)
     assert ("model_not_found", "model") == (unknown.value.code, unknown.value.param)
 
-    wrong = httpx2.get(f"{server.url}/v1/chat/completions")
+    wrong = httpx2.get(f"{server.url}/v1/chat/completions", timeout=60)
     assert (405, "POST") == (wrong.status_code, wrong.headers["allow"])
     assert "method_not_allowed" == wrong.json()["error"]["code"]
 
-    nowhere = httpx2.get(f"{server.url}/v1/nothing")
+    nowhere = httpx2.get(f"{server.url}/v1/nothing", timeout=60)
     assert (404, "unknown_url") == (nowhere.status_code, nowhere.json()["error"]["code"])
 
 

@@ -170,8 +170,8 @@ def test_the_official_client_works_on_an_event_loop(server: Served) -> None:
 
 
 def test_the_description_names_every_route(server: Served) -> None:
-    document = httpx2.get(f"{server.url}/openapi.json").json()
-    page = httpx2.get(f"{server.url}/docs")
+    document = httpx2.get(f"{server.url}/openapi.json", timeout=60).json()
+    page = httpx2.get(f"{server.url}/docs", timeout=60)
 
     assert document["openapi"].startswith("3.1")
     routes = {
@@ -186,7 +186,7 @@ def test_the_description_names_every_route(server: Served) -> None:
 
 
 def test_metrics_have_the_names_that_dashboards_know(server: Served) -> None:
-    answer = httpx2.get(f"{server.url}/metrics")
+    answer = httpx2.get(f"{server.url}/metrics", timeout=60)
 
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     names = {

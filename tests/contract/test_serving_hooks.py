@@ -57,7 +57,9 @@ def test_the_hooks_of_a_server_block_redact_and_annotate() -> None:
             json={"model": MODEL, "prompt": "a bomb"},
             timeout=60,
         )
-        ids = httpx2.post(f"{server.url}/tokenize", json={"prompt": "a bomb"}).json()["tokens"]
+        ids = httpx2.post(f"{server.url}/tokenize", json={"prompt": "a bomb"}, timeout=60).json()[
+            "tokens"
+        ]
         spelled = httpx2.post(
             f"{server.url}/v1/completions", json={"model": MODEL, "prompt": ids}, timeout=60
         )

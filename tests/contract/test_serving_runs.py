@@ -14,6 +14,7 @@ import flowforge as ff
 from flowforge.journal.journal import Journal
 from flowforge.journal.writer import JournalWriter
 from flowforge.serving.runs import RunPlace
+from flowforge.serving.settings import ServerSettings, Waits
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -230,7 +231,8 @@ def test_the_end_refuses_new_requests_and_waits_for_those_under_way(
 ) -> None:
     caplog.set_level("INFO", "flowforge.serving.server")
     answers: list[httpx2.Response] = []
-    with served(Setting(programs=programs)) as server:
+    settings = ServerSettings(("spoken",), waits=Waits(drain_s=600))
+    with served(Setting(settings, programs=programs)) as server:
         server.pace.hold()
         body = {"model": "spoken", "messages": [{"role": "user", "content": "say bye"}]}
         path = f"{server.url}/v1/chat/completions"
@@ -242,14 +244,14 @@ def test_the_end_refuses_new_requests_and_waits_for_those_under_way(
         server.portal.call(server.server.end)
         server.wait_until(lambda: server.service.admission.is_draining)
         refused = httpx2.post(path, json=body, timeout=60)
-        health = httpx2.get(f"{server.url}/health")
+        health = httpx2.get(f"{server.url}/health", timeout=60)
         server.pace.release()
         asking.join()
 
     assert (503, "5") == (refused.status_code, refused.headers["retry-after"])
     assert (503, "draining") == (health.status_code, health.json()["status"])
     assert "bye" == answers[0].json()["choices"][0]["message"]["content"]
-    assert ["ending: 1 requests and 0 runs may end within 30 s"] == [
+    assert ["ending: 1 requests and 0 runs may end within 600 s"] == [
         record.getMessage() for record in caplog.records
     ]
 
@@ -261,7 +263,9 @@ def test_what_does_not_end_is_cut_with_a_last_event_and_can_be_resumed(
     texts: list[str] = []
     with served(Setting(programs=programs, place=place)) as server:
         server.pace.hold()
-        run_id = httpx2.post(f"{server.url}/v1/workflows/count/runs", json={}).json()["id"]
+        run_id = httpx2.post(f"{server.url}/v1/workflows/count/runs", json={}, timeout=60).json()[
+            "id"
+        ]
         body = {"model": "spoken", "prompt": "x", "max_tokens": 4000, "stream": True}
 
         def stream() -> None:
@@ -310,7 +314,7 @@ def test_an_engine_that_does_not_answer_is_told_by_health() -> None:
         pulse = server.service.pulse = Pulse(server.service.backend.engine, 30.0, lambda: now_s[0])
         server.portal.call(pulse.beat)
         now_s[0] = 29.0
-        well = httpx2.get(f"{server.url}/health")
+        well = httpx2.get(f"{server.url}/health", timeout=60)
         server.pace.hold()
         body = {"model": "spoken", "prompt": "x", "max_tokens": 1}
         asking = threading.Thread(
@@ -318,11 +322,11 @@ def test_an_engine_that_does_not_answer_is_told_by_health() -> None:
         )
         asking.start()
         now_s[0] = 60.0
-        ill = httpx2.get(f"{server.url}/health")
+        ill = httpx2.get(f"{server.url}/health", timeout=60)
         server.pace.release()
         asking.join()
         server.portal.call(pulse.beat)
-        again = httpx2.get(f"{server.url}/health")
+        again = httpx2.get(f"{server.url}/health", timeout=60)
 
     assert (200, 503, 200) == (well.status_code, ill.status_code, again.status_code)
     assert "stalled" == ill.json()["status"]

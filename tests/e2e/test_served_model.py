@@ -103,7 +103,7 @@ def case(cases: Callable[[str], list[dict[str, Any]]]) -> Callable[[str], dict[s
 
 def _ids(process: Process, text: str) -> list[int]:
     body = {"prompt": text, "add_special_tokens": False}
-    told: list[int] = httpx2.post(f"{process.url}/tokenize", json=body).json()["tokens"]
+    told: list[int] = httpx2.post(f"{process.url}/tokenize", json=body, timeout=60).json()["tokens"]
     return told
 
 
@@ -176,7 +176,7 @@ def test_a_choice_may_be_the_beginning_of_another(
 
 def test_ctrl_c_ends_a_server_with_open_streams(process: Process) -> None:
     """The last test of the module: the server is gone after it."""
-    begun = httpx2.post(f"{process.url}/v1/workflows/gate/runs", json={}).json()
+    begun = httpx2.post(f"{process.url}/v1/workflows/gate/runs", json={}, timeout=60).json()
     texts: list[str] = []
     first = threading.Event()
 
