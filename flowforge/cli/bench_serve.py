@@ -114,9 +114,7 @@ def serve(url: str, *, as_json: bool, traceback: bool, **given: Any) -> ExitCode
     order = _order(url, given)
     outcome = anyio.run(_measure, order, not as_json)
     if order.plot is not None:
-        from flowforge.bench.load.chart import chart_of
-
-        order.plot.write_text(chart_of(outcome.rows), encoding="utf-8")
+        _draw(order.plot, outcome.rows)
     return _tell(order, outcome, as_json=as_json)
 
 
@@ -248,6 +246,20 @@ def _turns(
         moved = [one if one.at_s is None else replace(one, at_s=one.at_s - first_s) for one in part]
         rounds.append((moved, servers if len(rounds) % 2 == 0 else servers[::-1]))
     return rounds
+
+
+def _draw(path: Path, rows: list[LoadFigures]) -> None:
+    from flowforge.bench.load.chart import chart_of
+    from flowforge.errors import WorkflowError
+
+    try:
+        path.write_text(chart_of(rows), encoding="utf-8")
+    except OSError as error:
+        raise WorkflowError(
+            "WF535",
+            f"the picture {str(path)!r} cannot be written: {(error.strerror or '').lower()}",
+            help="--plot takes a file that can be written",
+        ) from error
 
 
 def _tell(order: _Order, outcome: _Outcome, *, as_json: bool) -> ExitCode:

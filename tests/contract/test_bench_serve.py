@@ -117,6 +117,14 @@ def test_traffic_is_replayed(tmp_path: Path) -> None:
     assert ["0", "0", "1", "2"] == sorted(body["messages"][0]["content"] for body in server.bodies)
 
 
+def test_a_picture_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
+    with serving(_answer) as server:
+        result = _bench(server.url, *QUICK, "--plot", tmp_path / "none" / "p.svg")
+
+    assert 2 == result.exit_code
+    assert "WF535" in result.stderr
+
+
 def test_errors_are_counted_and_a_server_that_only_fails_fails_the_bench() -> None:
     with serving(lambda _: error_reply(503, "down")) as server:
         result = _bench(server.url, *QUICK, "--json")
