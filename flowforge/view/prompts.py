@@ -39,16 +39,21 @@ def generations(works: Sequence[WorkRow]) -> list[WorkRow]:
     return [work for work in works if work.kind == "generation"]
 
 
-def prompt_of_turn(
-    view: RunView, path: str, turn: int, num_turns: int
-) -> Sequence[PromptPart] | None:
-    """The rendered prompt of one of the turns of a path; None where nobody told it.
+def prompts_of(
+    view: RunView, path: str, turns: Sequence[WorkRow]
+) -> list[Sequence[PromptPart] | None]:
+    """The rendered prompt of each turn of a path; None for one that nobody told.
 
-    Of a run that an older version began, the first ones are missing.
+    turns: see `generations`. Runs of older versions told none, nor do answers of the step cache.
     """
-    known = view.prompts.get(path, [])
-    at = turn - (num_turns - len(known)) if len(known) < num_turns else turn
-    return known[at] if 0 <= at < len(known) else None
+    waiting = [*view.prompts.get(path, ())]
+    found: list[Sequence[PromptPart] | None] = []
+    for work in turns:
+        request = cast("dict[str, Any]", work.request)
+        at = next((idx for idx, parts in enumerate(waiting) if _says(parts, request)), None)
+        found.append(None if at is None else waiting[at])
+        del waiting[: 0 if at is None else at + 1]
+    return found
 
 
 def continued_paths(
@@ -66,6 +71,14 @@ def continued_paths(
             before = None if step is None else step.continues
         path = before
     return found[::-1]
+
+
+def _says(parts: Sequence[PromptPart], request: Mapping[str, Any]) -> bool:
+    """Whether all that is said in a request is in a prompt; of results the form is not known."""
+    content = "\n".join(text for kind, text in parts if kind == "content")
+    return all(
+        str(turn["text"]).strip() in content for turn in request.get("said", ()) if "text" in turn
+    )
 
 
 def _said(request: Mapping[str, Any]) -> Iterator[tuple[PromptText, ...]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from flowforge.view.constraint_state import constraint_state
 from flowforge.view.printable import printable, without_loose_joiners
-from flowforge.view.prompts import continued_paths, generations, prompt_of_turn, prompt_texts
+from flowforge.view.prompts import continued_paths, generations, prompt_texts, prompts_of
 from flowforge.view.step_tree import tries_of
 from flowforge.view.texts import clock_text, tokens_text, value_text
 from flowforge.view.turns import told_turn
@@ -80,6 +80,8 @@ def _about(view: RunView, step: StepPicture) -> Iterator[Piece]:
     )
     if step.continues is not None:
         yield Piece("plain", f"continues {step.continues}: shares its prefix")
+    if step.path in view.prompts or step.continues in view.prompts:
+        yield from _legend()
     usage = step.usage
     if usage is not None:
         yield Piece(
@@ -105,12 +107,11 @@ def _shared(view: RunView, step: StepPicture, works_at: WorksAt) -> Iterator[Pie
     for path in continued_paths(step.continues, view, works_at):
         yield Piece("heading", f"Shared prefix, from {path}")
         turns = generations(works_at(path))
-        for idx, work in enumerate(turns):
-            yield from _as_shared(_prompt(view, path, work, idx, len(turns)))
+        for work, parts in zip(turns, prompts_of(view, path, turns), strict=True):
+            yield from _as_shared(_prompt(work, parts))
             result = cast("dict[str, Any] | None", work.result)
             if result is not None and "text" in result:
-                is_told = prompt_of_turn(view, path, idx, len(turns)) is not None
-                yield from _answer(str(result["text"]), opens_turn=not is_told)
+                yield from _answer(str(result["text"]), opens_turn=parts is None)
         if not turns:
             # It is seen from a file of events.
             known = view.prompts.get(path, [])
@@ -134,6 +135,8 @@ def _as_shared(pieces: Iterable[Piece]) -> Iterator[Piece]:
 def _asked(view: RunView, step: StepPicture, works: Sequence[WorkRow]) -> Iterator[Piece]:
     """What was asked for, turn by turn."""
     turns = generations(works)
+    told = prompts_of(view, step.path, turns)
+    prompts = {work.turn: parts for work, parts in zip(turns, told, strict=True)}
     for work in works:
         if work.num_starts > 1:
             yield Piece("dim", f"started {work.num_starts} times: its process was cut")
@@ -143,28 +146,26 @@ def _asked(view: RunView, step: StepPicture, works: Sequence[WorkRow]) -> Iterat
             yield Piece("value", json.dumps(request["arguments"], ensure_ascii=False, indent=2))
         elif work.kind == "generation":
             yield Piece("heading", "Prompt")
-            yield from _legend()
-            yield from _prompt(view, step.path, work, turns.index(work), len(turns))
+            yield from _prompt(work, prompts[work.turn])
             yield from _constraint(view, step, work)
     if not turns and step.path in view.prompts:
         yield Piece("heading", "Prompt")
-        yield from _legend()
         for parts in view.prompts[step.path]:
             yield from _parts_of(parts, None)
 
 
 def _legend() -> Iterator[Piece]:
     """How the kinds look, each in its own look."""
-    yield Piece("special", "control tokens")
+    yield Piece("dim", "in prompts: ")
+    yield Piece("special", "control tokens", begins_line=False)
     for kind, words in (("template", "the template's words"), ("value", "values")):
         yield Piece("dim", ", ", begins_line=False)
         yield Piece(cast("Kind", kind), words, begins_line=False)
 
 
-def _prompt(view: RunView, path: str, work: WorkRow, turn: int, num_turns: int) -> Iterator[Piece]:
+def _prompt(work: WorkRow, parts: Sequence[PromptPart] | None) -> Iterator[Piece]:
     """The prompt of a turn: as the model reads it, or who says what, where that is all there is."""
     request = cast("dict[str, Any]", work.request)
-    parts = prompt_of_turn(view, path, turn, num_turns)
     if parts is not None:
         yield from _parts_of(parts, request)
         return

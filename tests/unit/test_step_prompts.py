@@ -140,6 +140,19 @@ def test_turns_that_had_not_begun_are_not_shown_at_an_earlier_time() -> None:
     assert ("plain", "later") in shown(late, "a", *works)
 
 
+def test_a_turn_whose_prompt_is_not_told_yet_does_not_take_that_of_another() -> None:
+    works = (work("a", user("Of cats"), answer="x"), work("a", user("later"), turn=1))
+    view = view_of(StepStarted("a", "gen"), FIRST)
+
+    pieces = shown(view, "a", *works)
+
+    prompts = [at for at, piece in enumerate(pieces) if piece == ("heading", "Prompt")]
+    assert ("special", "<|im_start|>") in pieces[prompts[0] : prompts[1]]
+    assert [("dim", "user "), ("plain", ""), ("plain", "later")][::2] == [
+        piece for piece in pieces[prompts[1] + 1 :] if piece[1]
+    ]
+
+
 def test_a_prompt_that_is_asked_a_second_time_after_a_cut_is_of_the_same_turn() -> None:
     second = StepPrompted("a", (("content", "more"),))
 
