@@ -6,13 +6,14 @@ import ast
 import json
 import re
 import tomllib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
 from pages import ROOT, Block, blocks_of, name_of
 from ruamel.yaml import YAML
 
+import flowforge as ff
 from flowforge.cli.app import app
 
 if TYPE_CHECKING:
@@ -83,6 +84,17 @@ def _require(words: list[str], block: Block) -> None:
             found = command.get_command(context, word)
             assert found is not None, f"{block.place}: no command {word!r} in {words}"
             command = found
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    (block,) = (one for one in blocks_of(ROOT / "README.md") if one.language == "python")
+    names: dict[str, Any] = {"__name__": "readme"}
+    exec(compile(block.text, block.place, "exec"), names)
+    backend = ff.testing.script({"gen": ["range", "price"], "explain[*]/gen": "it matters"})
+
+    told = ff.run_sync(names["advice"], backend=backend, topic="bicycles")
+
+    assert ["it matters", "it matters"] == told
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
