@@ -11,13 +11,14 @@
 
 #include <limits.h>
 #include <math.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#else
+#include <sched.h>
 #endif
 #if defined(_OPENMP)
 #include <omp.h>
@@ -56,7 +57,7 @@ struct buffers {
 struct step {
   const struct layer *layers;
   const struct rope *ropes;
-  struct attention *attention; /* of the step; what differs between layers is set here */
+  const struct attention *attention; /* of the step, without what differs between layers */
   float *rows;                 /* [num_layers, 2, num_kv_heads, num_slots, head_dim] */
   float *hidden;               /* [num_tokens, hidden_size]: embeddings, then sums */
   float *out;                  /* [num_tokens, hidden_size]: behind the final norm */

@@ -13,11 +13,13 @@ from flowforge.cli.failures import guarded
 from flowforge.cli.printing import print_note, print_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from flowforge.bench.contestant_process import ContestantName, ContestantSettings
     from flowforge.bench.engine_suite import EngineSuiteResult
     from flowforge.bench.scenes import Scene
+    from flowforge.cli.options import Command
 
 
 def _numbers(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
@@ -25,6 +27,12 @@ def _numbers(_context: click.Context, _parameter: click.Parameter, value: str) -
     if not all(word.isdecimal() and int(word) > 0 for word in words):
         raise click.BadParameter(f"{value!r} are not whole numbers above 0, as '1,4,16'")
     return tuple(map(int, words))
+
+
+def _numbers_option(name: str, default: str, what: str) -> Callable[[Command], Command]:
+    return click.option(
+        name, metavar="N,N", callback=_numbers, default=default, show_default=True, help=what
+    )
 
 
 @click.command
@@ -46,13 +54,8 @@ def _numbers(_context: click.Context, _parameter: click.Parameter, value: str) -
     help="A GGUF file, which all contestants then run.",
 )
 @options.model
-@click.option(
-    "--streams",
-    metavar="N,N",
-    callback=_numbers,
-    default="1,4,16,32",
-    show_default=True,
-    help="Decode so many streams, each behind a context of its own.",
+@_numbers_option(
+    "--streams", "1,4,16,32", "Decode so many streams, each behind a context of its own."
 )
 @click.option(
     "--context",
@@ -63,30 +66,13 @@ def _numbers(_context: click.Context, _parameter: click.Parameter, value: str) -
     show_default=True,
     help="Tokens of those contexts.",
 )
-@click.option(
-    "--prompts",
-    metavar="N,N",
-    callback=_numbers,
-    default="256,1024",
-    show_default=True,
-    help="Read prompts of so many tokens.",
-)
-@click.option(
+@_numbers_option("--prompts", "256,1024", "Read prompts of so many tokens.")
+@_numbers_option(
     "--shared",
-    metavar="N,N",
-    callback=_numbers,
-    default="1024",
-    show_default=True,
-    help="Decode branches behind a prefix of so many tokens that they have in common.",
+    "1024",
+    "Decode branches behind a prefix of so many tokens that they have in common.",
 )
-@click.option(
-    "--fan-out",
-    metavar="N,N",
-    callback=_numbers,
-    default="512",
-    show_default=True,
-    help="Read a prompt of so many tokens and then write in branches.",
-)
+@_numbers_option("--fan-out", "512", "Read a prompt of so many tokens and then write in branches.")
 @click.option(
     "--branches",
     "num_branches",
