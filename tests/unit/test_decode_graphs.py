@@ -14,7 +14,7 @@ from core_client import Client
 from history_model import Updates
 from hypothesis import given
 from hypothesis import strategies as st
-from random_models import random_model, tiny_llama
+from random_models import random_model
 
 from flowforge.engine.attention.backends import choose_backend
 from flowforge.engine.attention.graph_attention import GraphTables
@@ -79,13 +79,6 @@ class FakeCapture:
             found.copy_(compute())
 
         return found, replay
-
-
-@pytest.fixture(scope="module")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    directory = tmp_path_factory.mktemp("model")
-    tiny_llama().save_pretrained(directory)
-    return load_decoder(directory, dtype=torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -171,14 +164,12 @@ def answers(core: EngineCore) -> tuple[list[list[int]], list[float]]:
 
 
 @pytest.mark.skipif(not IS_INTERPRETED, reason="kernels run on the GPU of this machine")
-@pytest.mark.parametrize("name", ["decoder", "windowed"])
 @torch.inference_mode()
-def test_a_graph_s_answers_are_those_of_torch(name: str, request: pytest.FixtureRequest) -> None:
-    model: Decoder = request.getfixturevalue(name)
+def test_a_graph_s_answers_are_those_of_torch(windowed: Decoder) -> None:
     capture = FakeCapture()
-    expected_ids, expected = answers(core_on(model, None))
+    expected_ids, expected = answers(core_on(windowed, None))
 
-    found_ids, found = answers(core_on(model, capture))
+    found_ids, found = answers(core_on(windowed, capture))
 
     assert expected_ids == found_ids
     assert expected == pytest.approx(found, abs=TOLERANCE)
@@ -188,8 +179,8 @@ def test_a_graph_s_answers_are_those_of_torch(name: str, request: pytest.Fixture
 
 @pytest.mark.skipif(not IS_INTERPRETED, reason="kernels run on the GPU of this machine")
 @torch.inference_mode()
-def test_progress_is_told_and_the_largest_is_captured_first(decoder: Decoder) -> None:
-    config = decoder.config
+def test_progress_is_told_and_the_largest_is_captured_first(windowed: Decoder) -> None:
+    config = windowed.config
     store = KvStore(
         num_layers=config.num_layers,
         num_kv_heads=config.num_kv_heads,
@@ -209,9 +200,10 @@ def test_progress_is_told_and_the_largest_is_captured_first(decoder: Decoder) ->
         sizes.append(found.shape[0])
         return found, lambda: None
 
+    windows = tuple({layer.window: None for layer in config.layers})
     DecodeGraphs(
-        decoder,
-        lambda size: GraphTables(backend, size, MOST_CONTEXT, (None,)),
+        windowed,
+        lambda size: GraphTables(backend, size, MOST_CONTEXT, windows),
         (1, 2, 4),
         capture,
         lambda done, total: told.append((done, total)),
