@@ -177,7 +177,7 @@ def source_files(root: Path) -> list[Path]:
             found += [
                 (Path(folder) / name).relative_to(root)
                 for name in names
-                if name.endswith((".py", ".c", ".lark", ".tcss")) or name == "py.typed"
+                if name.endswith((".py", ".c", ".h", ".lark", ".tcss")) or name == "py.typed"
             ]
     return found
 
