@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from flowforge.backends.passing import PassingConversation
 from flowforge.backends.protocol import GenerationDone, TextDelta
 from flowforge.backends.revisions import revision_of
+from flowforge.flows.prompts import FilledPrompt
 from flowforge.journal.contents import digest_of
 from flowforge.runtime.caching import parts_of_generation
 from flowforge.runtime.commands import Answered, Said, StartGeneration, ToolResults
@@ -59,7 +60,8 @@ class ToldConversation(PassingConversation):
     def add_user(self, text: str) -> None:
         """See `Conversation`."""
         self.inner.add_user(text)
-        self.said = (*self.said, Said("user", text))
+        places = text.places if isinstance(text, FilledPrompt) else ()
+        self.said = (*self.said, Said("user", str(text), places))
 
     def add_assistant(self, text: str) -> None:
         """See `Conversation`."""

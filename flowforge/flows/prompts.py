@@ -21,12 +21,31 @@ if TYPE_CHECKING:
 _BRACES_HELP = "write '{{' and '}}' for braces, or pass the text as a value of its own"
 
 
-def render_prompt(template: str, values: Mapping[str, object]) -> str:
+class FilledPrompt(str):
+    """A text that knows where values stand in it. places: start and end of each."""
+
+    places: tuple[tuple[int, int], ...]
+
+    def __new__(cls, text: str, places: tuple[tuple[int, int], ...]) -> FilledPrompt:
+        """The text with its places."""
+        made = super().__new__(cls, text)
+        made.places = places
+        return made
+
+    def __reduce__(self) -> tuple[type[FilledPrompt], tuple[str, tuple[tuple[int, int], ...]]]:
+        """How it is copied."""
+        return FilledPrompt, (str(self), self.places)
+
+
+def render_prompt(template: str, values: Mapping[str, object]) -> FilledPrompt:
     """The text, every hole filled. Raises WorkflowError WF602 when a hole and a value differ."""
     parts: list[str] = []
+    places: list[tuple[int, int]] = []
     used: set[str] = set()
+    num_chars = 0
     for literal, hole in _parse(template):
         parts.append(literal)
+        num_chars += len(literal)
         if hole is None:
             continue
         if hole not in values:
@@ -37,7 +56,10 @@ def render_prompt(template: str, values: Mapping[str, object]) -> str:
                 help=did_you_mean(hole, values, otherwise),
             )
         used.add(hole)
-        parts.append(_text(hole, values[hole]))
+        text = _text(hole, values[hole])
+        parts.append(text)
+        places.append((num_chars, num_chars + len(text)))
+        num_chars += len(text)
     unused = [name for name in values if name not in used]
     if unused:
         raise WorkflowError(
@@ -45,7 +67,7 @@ def render_prompt(template: str, values: Mapping[str, object]) -> str:
             f"the prompt has no hole for the value {unused[0]!r}",
             help=f"write {{{unused[0]}}} where it belongs, or leave the value out",
         )
-    return "".join(parts)
+    return FilledPrompt("".join(parts), tuple(places))
 
 
 def _parse(template: str) -> list[tuple[str, str | None]]:

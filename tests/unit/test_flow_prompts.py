@@ -35,6 +35,12 @@ def test_a_value_is_put_in_as_it_is_and_never_read_again(text: str) -> None:
     assert f"a {text} b x" == render_prompt("a {v} b {topic}", {"v": text, "topic": "x"})
 
 
+def test_a_prompt_knows_where_its_values_stand() -> None:
+    prompt = render_prompt("{{}} of {v} and {n}", {"v": "cats", "n": 12})
+
+    assert ["cats", "12"] == [prompt[start:end] for start, end in prompt.places]
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
