@@ -43,7 +43,8 @@ class EngineConfig:
     for a model without 4-bit weights. float32, bfloat16: by torch alone.
     is_deterministic: results have the same bits whatever else is in a step, was cached, forked or
     evicted: every product and all attention by the engine's kernels, whose order of sums depends on
-    nothing else. Needs float32 arithmetic and a C compiler, and a model without experts.
+    nothing else. Needs float32 arithmetic and a C compiler, and a model without experts. Unasked it
+    is so, too, where it costs less than 3 %; statistics say it.
     shared_attention: whether KV rows that several sequences of a step have in common are read once
     for all of them. auto: where that is quicker. It changes the order of sums and so last bits.
     speculation: whether tokens are guessed, and several checked in one step. lookup: from the text
