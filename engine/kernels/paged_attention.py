@@ -166,7 +166,9 @@ def _block_of_rows(head_dim: int, itemsize: int, tile_rows: int) -> tuple[int, i
         return 16, 1, 1  # small tiles meet more borders
     row_bytes = block_of(head_dim) * itemsize
     block_n = 64 if row_bytes <= 256 else 32 if row_bytes <= 512 else 16
-    return block_n, 8 if tile_rows >= 128 else 4, 3 if row_bytes <= 256 else 2
+    # A tile of results, tile_rows by head_dim, is spread over the registers of all warps.
+    num_warps = 8 if tile_rows >= 128 or row_bytes > 256 else 4
+    return block_n, num_warps, 3 if row_bytes <= 256 else 2
 
 
 @jit
