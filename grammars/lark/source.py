@@ -98,7 +98,8 @@ def load_grammar(
     if len(source.text) > MAX_CHARS:
         message = f"the grammar has {len(source.text):,} characters, expected at most {MAX_CHARS:,}"
         raise WorkflowError("WF430", message, location=Location(source.file, 1, 1))
-    name = source.file if source.folder is None else str(source.folder / Path(source.file).name)
+    # To lark a text of nowhere is one of the current folder: this one has no files beside it.
+    name = str((source.folder or Path(os.devnull)) / Path(source.file).name)
     made_safe: dict[str, Regex] = {}
 
     def edit(terminal: TerminalDef) -> None:

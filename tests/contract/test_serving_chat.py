@@ -14,6 +14,7 @@ from spoken_model import TOKENIZER
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
     from openai.types.chat import ChatCompletionChunk
 
@@ -388,6 +389,26 @@ def test_a_grammar_that_is_none_is_refused_or_ends(server: Served, grammar: str)
     assert answer.status_code in (200, 400), answer.text
     if answer.status_code == 400:
         assert "structured_outputs.grammar" == answer.json()["error"]["param"]
+
+
+# lark opens what it does not read, for a hint in its message, and leaves it open.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_grammar_of_a_client_reads_no_file(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "local.lark").write_text('X: "secret"\n')
+    monkeypatch.chdir(tmp_path)
+    for name in (".local.X", "local.X"):
+        answer = post(
+            server,
+            "/v1/chat/completions",
+            messages=NUMBERS,
+            max_tokens=20,
+            structured_outputs={"grammar": f"%import {name}\nstart: X"},
+        )
+
+        assert 400 == answer.status_code, answer.text
+        assert "secret" not in answer.text
 
 
 def test_two_forms_are_one_too_many(server: Served) -> None:
