@@ -28,6 +28,7 @@ class Baseline:
 
     shared_attention: as in `EngineConfig`. tells_next_use: whether the engine is told what coming
     calls begin with, and when they come. has_window: whether programs are begun as pages allow.
+    speculates: whether tokens are guessed and checked together.
     """
 
     name: str
@@ -36,9 +37,10 @@ class Baseline:
     shared_attention: SharedAttention = "off"
     tells_next_use: bool = False
     has_window: bool = False
+    speculates: bool = False
 
 
-_ALL = Baseline("flow", _FLOW, None, "auto", tells_next_use=True, has_window=True)
+_ALL = Baseline("flow", _FLOW, None, "auto", tells_next_use=True, has_window=True, speculates=True)
 
 
 def _without(part: str, policy: SchedulingPolicy) -> Baseline:
@@ -62,6 +64,7 @@ BASELINES: dict[str, Baseline] = {
         _without("last_use", replace(_FLOW, frees_last_uses=False)),
         replace(_ALL, name="flow-window", has_window=False),
         replace(_ALL, name="flow-shared_reads", shared_attention="off"),
+        replace(_ALL, name="flow-speculation", speculates=False),
     )
 }
 """By name. serial: one call at a time, nothing is used again. batch: continuous batching, nothing

@@ -197,10 +197,17 @@ class _Runner:
         )
 
     def _num_refilled(self) -> int:
-        """What was computed and is neither of a prompt nor new."""
+        """What was computed and is neither of a prompt nor new, nor a guess that was wrong.
+
+        Nothing where no call was preempted: who ends with a guess has its last row as well.
+        """
+        statistics = self._core.statistics()
+        if not statistics.scheduler.num_preemptions:
+            return 0
         num_computed = sum(step.num_rows for step in self._steps)
         num_written = sum(max(0, call.num_output - 1) for call in self._calls)
-        return num_computed - num_written - self._core.statistics().prefilled_tokens
+        num_wrong = statistics.speculation.drafted - statistics.speculation.accepted
+        return num_computed - num_written - num_wrong - statistics.prefilled_tokens
 
     def _open_programs(self) -> None:
         """Begin programs, in order, as long as they may; their first calls are due then."""

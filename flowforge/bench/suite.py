@@ -150,6 +150,7 @@ def run_once(
         max_running=baseline.max_running or options.max_running,
         is_deterministic=options.is_deterministic,
         shared_attention=baseline.shared_attention,
+        speculation="lookup" if baseline.speculates else "off",
         policy=baseline.policy,
     )
     return run_programs(
