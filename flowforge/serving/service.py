@@ -222,9 +222,9 @@ class Service:
         self, prompt: str | list[int], client: Client, annotations: dict[str, JsonValue]
     ) -> Echo:
         tokenizer = self.backend.tokenizer
-        encode = partial(anyio.to_thread.run_sync, tokenizer.encode_completion)
+        encode = tokenizer.encode_completion
         if isinstance(prompt, str):
-            text, ids = prompt, await encode(prompt)
+            text, ids = prompt, await anyio.to_thread.run_sync(encode, prompt)
         else:
             self.require_ids(prompt)
             text, ids = tokenizer.decode(prompt, skip_special=False), prompt
@@ -232,7 +232,7 @@ class Service:
             turns = (SeenTurn("user", text),)
             (seen,) = await self._let_through(turns, client, annotations)
             if seen.text != text:
-                text, ids = seen.text, await encode(seen.text)
+                text, ids = seen.text, await anyio.to_thread.run_sync(encode, seen.text)
         if not ids:
             raise bad_request("prompt is empty", "prompt")
         return Echo(text, tuple(ids))
