@@ -262,6 +262,7 @@ class EngineConversation:
         finished: GenerationUsage | None = None
         try:
             if self.sequence.tokens:
+                await self._restore()
                 finished = await self.sequence.prefill(is_spare=True)
         finally:
             usage = self.sequence.cut_usage if finished is None else finished
