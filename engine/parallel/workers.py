@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from flowforge.engine.step_batch import StepBatch
 
 # Time for a worker's last words, once the group says that it is gone.
-_LAST_WORDS_S = 10.0
-_EXIT_S = 10.0
+_LAST_WORDS_S = 30.0
+_EXIT_S = 30.0
 _HELP = "start the engine again; what it had computed is computed anew"
 _MAIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
@@ -169,7 +169,13 @@ class Workers:
             code = said.code or "EN237"
             of_rank = f"rank {rank} of {len(self._connections) + 1}: {said.message}"
             return self._note(EngineError(code, of_rank, help=said.help or _HELP))
-        status = self._processes[idx].wait(_EXIT_S)
+        process = self._processes[idx]
+        try:
+            status = process.wait(_EXIT_S)
+        except subprocess.TimeoutExpired:
+            # It has let go of its socket and can serve nobody any more.
+            process.kill()
+            status = process.wait()
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         last = self._last_words(rank)
         message = f"the process of rank {rank} ended {how}{f': {last}' if last else ''}"
