@@ -75,6 +75,7 @@ outputs: {{ answer: "${{ answer }}" }}
 async def timed(program: Program, backend: EngineBackend, run: int, policy: RunPolicy) -> float:
     """Seconds of one run, or from a person's answer to the first token behind it."""
     counted_from, first_at, answers = time.monotonic(), 0.0, 0
+    is_done = False
 
     async def asker(question: StartQuestion) -> str:
         nonlocal counted_from, answers
@@ -87,8 +88,8 @@ async def timed(program: Program, backend: EngineBackend, run: int, policy: RunP
         async for event in running.events():
             if isinstance(event.fact, StepText) and not first_at:
                 first_at = time.monotonic()
-            last = event.fact
-    assert isinstance(last, RunFinished), last
+            is_done = isinstance(event.fact, RunFinished)
+    assert is_done, "a run that failed has no time"
     return (first_at if answers else time.monotonic()) - counted_from
 
 

@@ -256,7 +256,7 @@ def _models() -> list[Finding]:
 
 
 def _hub() -> Finding:
-    import httpx
+    import httpx2
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -264,8 +264,8 @@ def _hub() -> Finding:
     error: str | None = None
     try:
         # Any answer will do: it is reached.
-        httpx.head(constants.ENDPOINT, timeout=_HUB_TIMEOUT_S)
-    except httpx.HTTPError as failure:
+        httpx2.head(constants.ENDPOINT, timeout=_HUB_TIMEOUT_S)
+    except httpx2.HTTPError as failure:
         error = str(failure) or type(failure).__name__
     return judged.judge_hub(constants.ENDPOINT, error, is_offline=False)
 

@@ -91,7 +91,7 @@ async def test_what_was_kept_at_a_question_is_not_prefilled_after_it(
     await until_asked(default_model_dir, tmp_path)
     accounting = await gone_on(default_model_dir, tmp_path)
 
-    # At most the next turn (25), where it was not foreseen before the end, and the last token of the
-    # one before, which nobody had computed.
+    # At most the next turn (25), where it was not foreseen before the end, and the last token of
+    # the one before, which nobody had computed.
     assert accounting.prefilled_tokens <= 26
     assert accounting.reused_tokens > 90

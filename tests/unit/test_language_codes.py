@@ -139,8 +139,6 @@ FILES = [
     ("WF157", "4:25", HEAD + "steps:\n  a: { user: hi, gen: { json: string } }\n"),
     ("WF158", "6:26", HEAD + "steps:\n  a:\n    for: x in [1, 2]\n    do: { b: { user: '${ x }"
      + "; mind " * 40 + "', gen: } }\n"),
-    ("WF158", "6:26", HEAD + "steps:\n  a:\n    for: x in [1, 2]\n    do: { b: { user: '${ x }"
-     + "; mind " * 40 + "', gen: } }\n"),
     ("WF201", "8:19", _expression("${ inputs.s = 1 }")),
     ("WF201", "8:10", _expression('${ "\\ud800" }')),
     ("WF202", "8:10", _expression("${ input.s }")),
