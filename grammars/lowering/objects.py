@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from math import comb
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     Schema = dict[str, JsonValue]
 
+_SINGLE_NAME = re.compile(r"\^([\w -]+)\$")
 _MAX_DEPENDENTS = 6
 _MAX_CHOICES = 64
 _ONE_OF = frozenset({"anyOf", "oneOf"})
@@ -29,6 +31,7 @@ def lower_object_keywords(
     walk: SchemaWalk, schema: Schema, lowered: Schema, path: Path
 ) -> Iterator[JsonValue]:
     """What must hold besides `lowered`, which it may change."""
+    _name_single_patterns(lowered)
     yield from _dependents(walk, schema, path)
     if "unevaluatedProperties" in schema:
         yield from _unevaluated(walk, schema, lowered, path)
@@ -45,6 +48,27 @@ def lower_object_keywords(
                 lowered[keyword] = count
             else:
                 walk.leave_out(path, keyword, "there are too many ways to choose the properties")
+
+
+def _name_single_patterns(lowered: Schema) -> None:
+    """A pattern of one name is that property: the mask would wait for a second such name."""
+    patterns, properties = lowered.get("patternProperties"), lowered.get("properties", {})
+    if not isinstance(patterns, dict) or not isinstance(properties, dict):
+        return
+    single = {
+        pattern: found[1] for pattern in patterns if (found := _SINGLE_NAME.fullmatch(pattern))
+    }
+    if not single:
+        return
+    named = dict(properties)
+    for pattern, name in single.items():
+        inner = patterns[pattern]
+        named[name] = all_of([named[name], inner]) if name in named else inner
+    lowered["properties"] = named
+    left = {pattern: inner for pattern, inner in patterns.items() if pattern not in single}
+    lowered["patternProperties"] = left
+    if not left:
+        del lowered["patternProperties"]
 
 
 def _dependents(walk: SchemaWalk, schema: Schema, path: Path) -> Iterator[JsonValue]:

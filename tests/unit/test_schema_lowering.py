@@ -196,6 +196,28 @@ def test_objects_that_name_their_properties_take_no_others(
         assert allows(schema, value), value
 
 
+def test_a_pattern_of_one_name_is_that_name_once() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"y": {"type": "integer"}},
+        "patternProperties": {"^x1$": {"const": 4}, "^y$": {"minimum": 2}},
+        "required": ["x1"],
+        "additionalProperties": False,
+    }
+
+    assert allows(schema, {"y": 2, "x1": 4})
+    assert not allows(schema, {"y": 1, "x1": 4})
+    assert not allows(schema, {"y": 2})
+    matcher = compile_without_model(schema, OPEN)
+    assert matcher is not None
+    assert not matches(matcher, '{"x1":4,"x1":4}')
+    # Nothing could follow this comma, so it may not be written.
+    text = list(b'{"y":2,"x1":4,')
+    matcher = compile_without_model(schema, OPEN)
+    assert matcher is not None
+    assert len(text) - 1 == matcher.validate_tokens(text)
+
+
 def test_keys_come_in_the_order_of_the_schema() -> None:
     schema = {
         "properties": {"b": {}, "a": {}},
