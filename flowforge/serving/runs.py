@@ -29,6 +29,7 @@ from flowforge.runtime.run_journal import RunJournal
 from flowforge.runtime.run_secrets import secrets_of
 from flowforge.runtime.seeds import drawn_seed
 from flowforge.serving.failures import failure_of, not_found
+from flowforge.task_groups import open_task_group
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -276,7 +277,7 @@ async def open_runs(
 
     backend_of: what the runs of a key run on. place: None writes nothing down.
     """
-    async with anyio.create_task_group() as tasks:
+    async with open_task_group() as tasks:
         runs = Runs(programs, backend_of, place, tasks)
         try:
             yield runs

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -30,6 +30,8 @@ _logger = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 5
 """How long cut requests may take to tell their clients."""
+_MOST_WAITING = 2048
+"""Connections that the system keeps until they are taken."""
 
 
 class _Server(uvicorn.Server):
@@ -149,9 +151,13 @@ def _listener(host: str, port: int) -> socket.socket:
         family, kind, number, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, kind, number)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        with ExitStack() as unless_it_listens:
+            listener = unless_it_listens.enter_context(socket.socket(family, kind, number))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            # Two sockets may be bound to one port as long as none listens.
+            listener.listen(_MOST_WAITING)
+            unless_it_listens.pop_all()
     except OSError as error:
         raise EngineError(
             "EN913",
