@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flowforge.errors import FlowForgeError, InternalError, WorkflowError
+from flowforge.serving.requests import WRONG_TOGETHER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,6 +101,8 @@ def invalid(error: ValidationError) -> RequestError:
     """A body that is no request of this kind: its first problem, by the field's path."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = _place(first["loc"])
+    if first["type"] == WRONG_TOGETHER:
+        place = _place((*first["loc"], str(first.get("ctx", {})["field"])))
     more = error.error_count() - 1
     others = f" (and {more} more)" if more else ""
     message = first["msg"].removeprefix("Value error, ")

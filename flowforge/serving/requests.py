@@ -8,11 +8,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 _MOST_LOGPROBS = 20
+_TOKENS_OF_COMPLETIONS = 16
 
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+WRONG_TOGETHER = "wrong_together"
+"""The type of a problem of several fields; the context of such an error names one as `field`."""
+
+
+def _wrong(field: str, problem: str) -> PydanticCustomError:
+    return PydanticCustomError(WRONG_TOGETHER, "{problem}", {"field": field, "problem": problem})
 
 
 class _Body(BaseModel):
@@ -156,9 +166,9 @@ class SamplingFields(_Body):
     def _has_stops(self) -> SamplingFields:
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if any(not stop for stop in stops):
-            raise ValueError("stop: a stop sequence is empty, expected at least one character")
+            raise _wrong("stop", "a stop sequence is empty, expected at least one character")
         if len(stops) > 64:
-            raise ValueError(f"stop: {len(stops)} sequences, expected at most 64")
+            raise _wrong("stop", f"{len(stops)} sequences, expected at most 64")
         return self
 
     @property
@@ -183,17 +193,16 @@ class ChatRequest(SamplingFields):
     @model_validator(mode="after")
     def _fits_together(self) -> ChatRequest:
         if self.top_logprobs is not None and not self.logprobs:
-            raise ValueError("top_logprobs needs 'logprobs': true")
+            raise _wrong("top_logprobs", "needs 'logprobs': true")
         if self.max_tokens == 0:
-            raise ValueError("max_tokens must be at least 1")
+            raise _wrong("max_tokens", "must be at least 1")
         choice = self.tool_choice
         if choice not in (None, "none", "auto") and not self.tools:
-            raise ValueError("tool_choice needs 'tools'")
+            raise _wrong("tool_choice", "needs 'tools'")
         names = [tool.function.name for tool in self.tools or ()]
         if isinstance(choice, NamedChoice) and choice.function.name not in names:
-            raise ValueError(
-                f"tool_choice names {choice.function.name!r}, which is none of the tools"
-            )
+            name = choice.function.name
+            raise _wrong("tool_choice", f"names {name!r}, which is none of the tools")
         return self
 
 
@@ -201,22 +210,27 @@ class CompletionRequest(SamplingFields):
     """POST /v1/completions."""
 
     prompt: str | list[str] | list[int] | list[list[int]]
-    max_tokens: int | None = Field(default=16, ge=0, le=2**31 - 1)
+    max_tokens: int | None = Field(default=_TOKENS_OF_COMPLETIONS, ge=0, le=2**31 - 1)
     best_of: int | None = Field(default=None, ge=1, le=128)
     echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=_MOST_LOGPROBS)
     suffix: str | None = None
 
+    @field_validator("max_tokens")
+    @classmethod
+    def _or_sixteen(cls, most: int | None) -> int:
+        return _TOKENS_OF_COMPLETIONS if most is None else most
+
     @model_validator(mode="after")
     def _fits_together(self) -> CompletionRequest:
         if self.suffix:
-            raise ValueError("suffix is not supported: the model has no way to fill in")
+            raise _wrong("suffix", "not supported: the model has no way to fill in")
         if self.best_of is not None and self.best_of != (self.n or 1):
-            raise ValueError("best_of must be n: every text that is written is given back")
+            raise _wrong("best_of", "must be n: every text that is written is given back")
         if self.max_tokens == 0 and not self.echo:
-            raise ValueError("max_tokens must be at least 1, or 0 with 'echo': true")
+            raise _wrong("max_tokens", "must be at least 1, or 0 with 'echo': true")
         if not self.prompt or [] in self.prompts:
-            raise ValueError("prompt is empty")
+            raise _wrong("prompt", "empty, expected text or token ids")
         return self
 
     @property

@@ -135,9 +135,9 @@ class Service:
         self._cut.set()
 
     def log_failure(self, error: Exception) -> None:
-        """Log what the server is to blame for, with its place."""
+        """Log what the server is to blame for, with its place; a refusal has none."""
         failure = failure_of(error)
-        if failure.status >= 500:
+        if failure.status >= 500 and not isinstance(error, RequestError):
             _logger.error("a request failed: %s", failure.message, exc_info=error)
 
     # -- chats ------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Service:
         if isinstance(prompt, str):
             text, ids = prompt, await anyio.to_thread.run_sync(encode, prompt)
         else:
-            self.require_ids(prompt)
+            self.require_ids(prompt, "prompt")
             text, ids = tokenizer.decode(prompt, skip_special=False), prompt
         if self.hooks.before:
             turns = (SeenTurn("user", text),)
@@ -237,14 +237,12 @@ class Service:
             raise bad_request("prompt is empty", "prompt")
         return Echo(text, tuple(ids))
 
-    def require_ids(self, ids: Sequence[int]) -> None:
-        """Raises RequestError 400 for an id that the model does not have."""
+    def require_ids(self, ids: Sequence[int], param: str) -> None:
+        """Raises RequestError 400 of `param` for an id that the model does not have."""
         size = self.backend.engine.vocab_size
         strange = next((one for one in ids if not 0 <= one < size), None)
         if strange is not None:
-            raise bad_request(
-                f"token id {strange} is not in the vocabulary of {size} ids", "prompt"
-            )
+            raise bad_request(f"token id {strange} is not in the vocabulary of {size} ids", param)
 
     # -- both -------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class Tokens:
         self._service.require_model(asked.model)
         if not asked.tokens:
             raise bad_request("tokens is empty", "tokens")
-        self._service.require_ids(asked.tokens)
+        self._service.require_ids(asked.tokens, "tokens")
         tokenizer = self._service.backend.tokenizer
         return JSONResponse({"prompt": tokenizer.decode(asked.tokens, skip_special=False)})
 

@@ -35,10 +35,11 @@ def post(server: Served, path: str, **body: Any) -> httpx2.Response:
     return httpx2.post(f"{server.url}{path}", json={"model": MODEL, **body}, timeout=60)
 
 
+@pytest.mark.parametrize("more", [{}, {"max_tokens": None}])
 def test_a_text_goes_on_for_sixteen_tokens_unless_it_is_told_otherwise(
-    client: openai.OpenAI,
+    client: openai.OpenAI, more: dict[str, Any]
 ) -> None:
-    answer = client.completions.create(model=MODEL, prompt="abc")
+    answer = client.completions.create(model=MODEL, prompt="abc", **more)
 
     assert ("3456789 01234567", "length") == (
         answer.choices[0].text,
@@ -117,24 +118,27 @@ def test_a_stream_is_the_same_text(client: openai.OpenAI) -> None:
     assert chunks[-1].usage is not None and 4 == chunks[-1].usage.prompt_tokens
 
 
-@pytest.mark.parametrize(("body", "words"), [
-    ({"prompt": ""}, "empty"),
-    ({"prompt": []}, "empty"),
-    ({"prompt": [[]]}, "empty"),
-    ({"prompt": [1, "a"]}, "prompt"),
-    ({"prompt": [99999]}, "99999"),
-    ({"prompt": [-1]}, "-1"),
-    ({"prompt": "a", "suffix": "b"}, "suffix"),
-    ({"prompt": "a", "best_of": 3}, "best_of"),
-    ({"prompt": "a", "max_tokens": 0}, "max_tokens"),
-    ({"prompt": "a", "max_tokens": 4096}, "4,096"),
-    ({"prompt": ["a"] * 100, "n": 2}, "200"),
-    ({"prompt": "a", "min_tokens": 20}, "min_tokens"),
+@pytest.mark.parametrize(("body", "param", "words"), [
+    ({"prompt": ""}, "prompt", "empty"),
+    ({"prompt": []}, "prompt", "empty"),
+    ({"prompt": [[]]}, "prompt", "empty"),
+    ({"prompt": [1, "a"]}, "prompt", "prompt"),
+    ({"prompt": [99999]}, "prompt", "99999"),
+    ({"prompt": [-1]}, "prompt", "-1"),
+    ({"prompt": "a", "suffix": "b"}, "suffix", "suffix"),
+    ({"prompt": "a", "best_of": 3}, "best_of", "best_of"),
+    ({"prompt": "a", "max_tokens": 0}, "max_tokens", "max_tokens"),
+    ({"prompt": "a", "max_tokens": 4096}, None, "4,096"),
+    ({"prompt": ["a"] * 100, "n": 2}, "prompt", "200"),
+    ({"prompt": "a", "min_tokens": 20}, "min_tokens", "min_tokens"),
 ])  # fmt: skip
-def test_a_bad_completion_is_refused(server: Served, body: dict[str, Any], words: str) -> None:
+def test_a_bad_completion_is_refused(
+    server: Served, body: dict[str, Any], param: str | None, words: str
+) -> None:
     answer = post(server, "/v1/completions", **body)
 
     assert 400 == answer.status_code, answer.text
+    assert param == answer.json()["error"]["param"]
     assert words in answer.json()["error"]["message"]
 
 
@@ -145,13 +149,14 @@ def test_tokens_and_texts_are_turned_into_each_other(server: Served) -> None:
     assert 4096 == told["max_model_len"]
     back = post(server, "/v1/detokenize", tokens=told["tokens"])
     assert {"prompt": "aé"} == back.json()
-    for path, body in (
-        ("/tokenize", {}),
-        ("/tokenize", {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}),
-        ("/detokenize", {"tokens": [99999]}),
-        ("/detokenize", {"tokens": []}),
+    for path, body, param in (
+        ("/tokenize", {}, None),
+        ("/tokenize", {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}, None),
+        ("/detokenize", {"tokens": [99999]}, "tokens"),
+        ("/detokenize", {"tokens": []}, "tokens"),
     ):
-        assert 400 == post(server, path, **body).status_code
+        answer = post(server, path, **body)
+        assert (400, param) == (answer.status_code, answer.json()["error"]["param"])
 
 
 def test_the_official_client_works_on_an_event_loop(server: Served) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -11,9 +12,14 @@ import pytest
 from served import Served, Setting, served
 
 import flowforge as ff
+from flowforge.errors import EngineError
 from flowforge.journal.journal import Journal
 from flowforge.journal.writer import JournalWriter
-from flowforge.serving.runs import RunPlace
+from flowforge.serving.app import make_app
+from flowforge.serving.keys import KeyRing
+from flowforge.serving.runs import RunPlace, open_runs
+from flowforge.serving.server import Server
+from flowforge.serving.service import Service
 from flowforge.serving.settings import ServerSettings, Waits
 
 if TYPE_CHECKING:
@@ -291,6 +297,51 @@ def test_what_does_not_end_is_cut_with_a_last_event_and_can_be_resumed(
     cut = next(text for text in texts if "run_cancelled" not in text)
     assert '"code":"unavailable"' in cut.split("\n\n")[-2]
     assert "cancelled" == journal.run(run_id).status
+
+
+def test_a_request_that_is_cut_at_the_end_is_no_failure_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers: list[httpx2.Response] = []
+    with served() as server:
+        server.pace.hold()
+        body = {"model": "spoken", "prompt": "x", "max_tokens": 4000}
+        path = f"{server.url}/v1/completions"
+        asking = threading.Thread(
+            target=lambda: answers.append(httpx2.post(path, json=body, timeout=60))
+        )
+        asking.start()
+        server.wait_until(lambda: server.service.admission.num_active == 1)
+        server.portal.call(server.server.end)
+        server.portal.call(server.server.end)
+        server.pace.release()
+        asking.join()
+
+    assert (503, "5") == (answers[0].status_code, answers[0].headers["retry-after"])
+    assert [] == [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_port_that_another_server_has_is_told_as_that() -> None:
+    with served() as first:
+
+        async def listen_too() -> None:
+            backend = first.service.backend
+            async with open_runs((), lambda _: backend) as runs:
+                service = Service(backend, first.service.settings, KeyRing())
+                second = Server(make_app(service, runs), service, runs)
+                second.end()
+                second.end()
+                try:
+                    settings = replace(service.settings, port=second.port)
+                    third = Service(backend, settings, KeyRing())
+                    Server(make_app(third, runs), third, runs)
+                finally:
+                    await second.serve()
+
+        with pytest.raises(EngineError) as refused:
+            first.portal.call(listen_too)
+
+    assert "EN913" == refused.value.code
 
 
 def test_many_requests_leave_nothing_in_any_table() -> None:
