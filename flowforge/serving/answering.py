@@ -10,12 +10,10 @@ import anyio
 from starlette.responses import JSONResponse, Response
 
 from flowforge.backends.hooks import Written
-from flowforge.serving.access_log import GONE
 from flowforge.serving.bodies import parse_body, read_bytes
 from flowforge.serving.chat import ChatAnswer, ChatChunks
 from flowforge.serving.completions import KIND, CompletionAnswer, CompletionChunks
 from flowforge.serving.envelope import Chunks
-from flowforge.serving.event_stream import ClientGoneError
 from flowforge.serving.generation import Cost, End, Piece
 from flowforge.serving.requests import ChatRequest, CompletionRequest
 from flowforge.serving.service import Client
@@ -75,8 +73,6 @@ class Answering:
         generation = await self._unless_gone(
             exchange, partial(self._service.chat, asked, exchange.client, exchange.annotations)
         )
-        if isinstance(generation, Response):
-            return generation
         if asked.stream:
             return self._service.stream(partial(self._write_chat, exchange, asked, generation))
         return await self._unless_gone(
@@ -91,8 +87,6 @@ class Answering:
             exchange,
             partial(self._service.completions, asked, exchange.client, exchange.annotations),
         )
-        if isinstance(prepared, Response):
-            return prepared
         generations, echoes = prepared
         work = partial(_Completions, exchange, asked, generations, echoes)
         if asked.stream:
@@ -100,22 +94,16 @@ class Answering:
         return await self._unless_gone(exchange, work().whole)
 
     async def _begin(self, request: Request) -> _Exchange:
-        """Read the body. Raises RequestError 413 and 408."""
+        """Read the body. Raises RequestError 413 and 408, and ClientGoneError."""
         settings, recorder = self._service.settings, self._service.recorder
         started_at_s = 0.0 if recorder is None else recorder.now_s()
         body = await read_bytes(request, settings.limits.max_body_bytes, settings.waits.body_s)
         client = Client(request.state.key, request.url.path)
         return _Exchange(self._service, request, body, client, started_at_s)
 
-    async def _unless_gone(
-        self, exchange: _Exchange, work: Callable[[], Awaitable[T]]
-    ) -> T | Response:
-        """What the work returns; a response that nobody gets when the client goes."""
-        try:
-            return await self._service.unless_gone(exchange.http, work)
-        except ClientGoneError:
-            exchange.http.scope["state"]["is_gone"] = True
-            return Response(status_code=GONE)
+    async def _unless_gone(self, exchange: _Exchange, work: Callable[[], Awaitable[T]]) -> T:
+        """What the work returns. Raises ClientGoneError when the client goes."""
+        return await self._service.unless_gone(exchange.http, work)
 
     # -- chats ------------------------------------------------------------------------------------
 

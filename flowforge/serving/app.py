@@ -10,8 +10,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from flowforge.serving.access_log import AccessLog
+from flowforge.serving.access_log import GONE, AccessLog
 from flowforge.serving.answering import Answering
+from flowforge.serving.event_stream import ClientGoneError
 from flowforge.serving.failures import Failure, failure_of, not_found
 from flowforge.serving.gatekeeper import Gatekeeper, response_of
 from flowforge.serving.metrics import CONTENT_TYPE
@@ -132,6 +133,10 @@ def _route(service: Service, path: str, method: str, endpoint: Endpoint) -> Rout
     async def answer(request: Request) -> Response:
         try:
             return await endpoint(request)
+        except ClientGoneError:
+            # A response that nobody gets.
+            request.scope["state"]["is_gone"] = True
+            return Response(status_code=GONE)
         except Exception as error:
             # The top of a request: what it failed by is logged, and told as far as it is anyone's.
             service.log_failure(error)

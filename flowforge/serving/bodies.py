@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import anyio
 from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
 
+from flowforge.serving.event_stream import ClientGoneError
 from flowforge.serving.failures import Failure, RequestError, bad_request, invalid
 
 if TYPE_CHECKING:
@@ -22,22 +24,25 @@ async def read_body(request: Request, kind: type[B], *, most_bytes: int, most_s:
     """The body as a request of a kind.
 
     Raises RequestError: 413 before more than most_bytes are in memory, 408 for a client that is too
-    slow, 400 for what is no such request.
+    slow, 400 for what is no such request. Raises ClientGoneError.
     """
     return parse_body(await read_bytes(request, most_bytes, most_s), kind)
 
 
 async def read_bytes(request: Request, most_bytes: int, most_s: float) -> bytes:
-    """The body as it is. Raises RequestError 413 and 408."""
+    """The body as it is. Raises RequestError 413 and 408, and ClientGoneError."""
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > most_bytes:
         raise _too_large(most_bytes)
     body = bytearray()
     with anyio.move_on_after(most_s) as timer:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > most_bytes:
-                raise _too_large(most_bytes)
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most_bytes:
+                    raise _too_large(most_bytes)
+        except ClientDisconnect:
+            raise ClientGoneError from None
     if timer.cancelled_caught:
         raise RequestError(
             Failure(408, f"the body did not come within {most_s:g} s", code="request_timeout")

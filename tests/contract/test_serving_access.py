@@ -269,6 +269,24 @@ def test_a_body_that_does_not_come_gives_its_place_back() -> None:
     assert "request_timeout" == json.loads(body)["error"]["code"]
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/tokenize"])
+def test_a_client_that_leaves_within_its_body_is_no_failure(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "flowforge.access")
+    with served() as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+            connection.sendall(head.encode() + b"{")
+            server.wait_until(lambda: server.service.admission.num_active == 1)
+        server.wait_until(lambda: f"POST {path} " in caplog.text)
+
+    assert [f"127.0.0.1 - POST {path} 499"] == [
+        record.getMessage().rpartition(" ")[0] for record in caplog.records
+    ]
+
+
 def _raw(server: Served, head: bytes, body: bytes) -> tuple[int, bytes]:
     """Send bytes as they are and read all that comes."""
     host, port = server.url.removeprefix("http://").split(":")
