@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MAX_WARMING_TOKENS = 64
 _MAX_WARMING_MASK_S = 0.02
 # How llguidance words that a step went past what it may cost.
-_LIMIT = re.compile(r"limit|too many|too complex|fuel", re.IGNORECASE)
+_LIMIT = re.compile(r"limit|too many|too complex|fuel|items; max is", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from flowforge.errors import WorkflowError
 from flowforge.grammars import (
     JsonOptions,
     check_schema,
+    compile_choice,
     compile_json_schema,
     compile_regex,
     matches_regex,
@@ -185,6 +186,16 @@ def test_a_grammar_that_reads_everything_in_many_ways_ends_in_words(vocabulary: 
         for _ in range(500):
             state.fill_mask(words)
             state.advance(token_id)
+
+    assert "WF418" == caught.value.code
+
+
+def test_a_choice_of_more_texts_than_a_step_can_read_ends_in_words(vocabulary: Vocabulary) -> None:
+    state = compile_choice([f"c{idx}" for idx in range(5_000)], vocabulary).start()
+    (token_id,) = vocabulary.backend.tokenize_str("c")
+
+    with pytest.raises(WorkflowError) as caught:
+        state.advance(token_id)
 
     assert "WF418" == caught.value.code
 
