@@ -53,8 +53,12 @@ def add(
     traceback: bool,
 ) -> ExitCode:
     """Make a key for NAME and print it: the file keeps its hash alone."""
-    from flowforge.serving.keys import Key, digest_of, new_key, read_keys
+    from flowforge.serving.keys import Key, digest_of, is_key_name, new_key, read_keys
 
+    if not is_key_name(name):
+        raise click.UsageError(
+            f"{name!r} is no name of a key: expected letters, digits, '_', '.', '@' and '-'"
+        )
     known = read_keys(file) if file.exists() else ()
     if any(one.name == name for one in known):
         raise click.UsageError(f"{str(file)!r} has a key for {name!r}: revoke it first")
@@ -112,7 +116,7 @@ def _write(file: Path, kept: Iterable[Key]) -> None:
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
             stream.write(written(kept))
-        read_keys(new)  # a name may be none
+        read_keys(new)  # what cannot be read again replaces nothing
         new.replace(file)
     except OSError as error:
         raise EngineError(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import tomllib
 from dataclasses import dataclass
@@ -118,10 +119,18 @@ class KeyRing:
         return self._problem
 
 
+_NAME = re.compile(r"[\w.@-]+")
+
+
+def is_key_name(text: str) -> bool:
+    """Whether a key may be called so."""
+    return _NAME.fullmatch(text) is not None
+
+
 class _KeyEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    name: str = Field(min_length=1, pattern=r"^[\w.@-]+$")
+    name: str = Field(min_length=1, pattern=f"^{_NAME.pattern}$")
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     requests_per_minute: int | None = Field(default=None, ge=1)
     concurrent: int | None = Field(default=None, ge=1)

@@ -171,7 +171,10 @@ def test_the_file_has_no_key_and_says_what_is_wrong_with_it(tmp_path: Path) -> N
     assert (Key("alice", digest_of(key), None, 3),) == read_keys(file)
     assert "alice  3 at a time\n" == runner.invoke(keys_command, ["list", "-f", str(file)]).stdout
     assert 2 == runner.invoke(keys_command, ["add", "alice", "-f", str(file)]).exit_code
-    assert 4 == runner.invoke(keys_command, ["add", "a b", "-f", str(file)]).exit_code
+    for name in ("a b", ""):
+        refused = runner.invoke(keys_command, ["add", name, "-f", str(file)])
+        assert 2 == refused.exit_code
+        assert f"{name!r} is no name of a key" in refused.output
     assert 2 == runner.invoke(keys_command, ["revoke", "bob", "-f", str(file)]).exit_code
     assert 0 == runner.invoke(keys_command, ["revoke", "alice", "-f", str(file)]).exit_code
     assert () == read_keys(file)
