@@ -226,7 +226,9 @@ def test_show_has_the_prompts_of_a_flow(folder: Path) -> None:
     assert "system: Be brief.\nuser: Name angles of ⟦bicycles⟧.\nassistant: Cost.\n" in first
     assert "user: And now?\nassistant: Cost.\n" in second
     assert "system" not in second
-    assert "> user: Name angles of ⟦bicycles⟧." in flowforge("export", name, "-f", "markdown").stdout
+    assert (
+        "> user: Name angles of ⟦bicycles⟧." in flowforge("export", name, "-f", "markdown").stdout
+    )
 
 
 def test_a_flow_is_not_run_again_from_a_step(folder: Path) -> None:
