@@ -24,9 +24,10 @@ def run_for(seconds: float, work: Callable[[], T]) -> T:
 
     The work must be Python code: what one call into C does is not interrupted.
     """
-    thread_id = ctypes.c_ulong(threading.get_ident())
+    thread_id = threading.get_ident()
     lock = threading.Lock()
     is_over = threading.Event()
+    has_raised = threading.Event()
 
     def interrupt() -> None:
         pause_s = seconds
@@ -34,8 +35,8 @@ def run_for(seconds: float, work: Callable[[], T]) -> T:
         while not is_over.wait(pause_s):
             with lock:
                 if not is_over.is_set():
-                    raised = ctypes.py_object(Interrupted)
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread_id, raised)
+                    has_raised.set()
+                    _raise_in(thread_id)
             pause_s = _AGAIN_S
 
     threading.Thread(target=interrupt, daemon=True).start()
@@ -46,8 +47,28 @@ def run_for(seconds: float, work: Callable[[], T]) -> T:
             try:
                 with lock:
                     is_over.set()
-                    # One that is not raised yet must not be raised later.
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread_id, None)
             except Interrupted:
                 # One more came while this ended: what it asks for is being done.
                 continue
+        if has_raised.is_set():
+            _take_in(thread_id)
+
+
+def _raise_in(thread_id: int) -> None:
+    raised = ctypes.py_object(Interrupted)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), raised)
+
+
+def _take_in(thread_id: int) -> None:
+    """Take the one that may not be raised yet in its place; of this thread, when no other can come.
+
+    Taking it back instead would leave Python's word that there is something to raise standing: each
+    call and each round of a loop would look for it from then on, and under a tracer (a debugger,
+    coverage) the next call would look for ever.
+    """
+    try:
+        _raise_in(thread_id)
+        while True:
+            pass
+    except Interrupted:
+        return

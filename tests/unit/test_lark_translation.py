@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -270,6 +272,32 @@ def test_work_is_interrupted_even_if_the_first_time_is_lost() -> None:
 
     with pytest.raises(Interrupted):
         run_for(0.05, deaf_once)
+
+
+AFTER_AN_INTERRUPTION = """
+import sys
+from flowforge.grammars.lark.interruption import Interrupted, run_for
+
+def forever():
+    while True:
+        pass
+
+assert 3 == run_for(5, lambda: 3)
+try:
+    run_for(0.05, forever)
+except Interrupted:
+    sys.settrace(lambda *about: None)
+    print(len([*map(str, range(100))]), (lambda: "goes on")())
+"""
+
+
+def test_a_tracer_goes_on_after_an_interruption() -> None:
+    command = [sys.executable, "-c", AFTER_AN_INTERRUPTION]
+
+    # It waited for ever where an interruption was taken back, or a work was done in time.
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert "100 goes on\n" == done.stdout
 
 
 # -- how far a text goes --------------------------------------------------------------------------
