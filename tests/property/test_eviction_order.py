@@ -104,7 +104,11 @@ class EvictionMachine(RuleBasedStateMachine):
         self.placed.remove(expectation)
         before, along = self._all(), self._along(expectation)
         needed = [item for item in before if not is_last or item not in along]
-        needed += [item for item in along if item.may_return or self._claims(item)]
+        needed += [
+            item
+            for item in along
+            if item.may_return or self._claims(item) or self._has_rows_for_others(item)
+        ]
 
         self.tree.conclude(expectation)
 
@@ -155,6 +159,15 @@ class EvictionMachine(RuleBasedStateMachine):
 
     def _claims(self, item: Donor) -> list[Expectation]:
         return [one for one in self.placed if item in self._along(one)]
+
+    def _has_rows_for_others(self, item: Donor) -> bool:
+        """Whether another text goes on behind the page above and begins as this page does."""
+        assert item.parent is not None, "roots are no pages"
+        start = item.parent.depth * PAGE_SIZE
+        return any(
+            one.node is item.parent and one.tokens[start : start + 1] == [*item.tokens[:1]]
+            for one in self.placed
+        )
 
     def _along(self, expectation: Expectation) -> list[Donor]:
         """Pages whose rows, to the last one, are rows of the expectation's tokens.
