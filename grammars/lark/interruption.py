@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -26,32 +27,40 @@ def run_for(seconds: float, work: Callable[[], T]) -> T:
     """
     thread_id = threading.get_ident()
     lock = threading.Lock()
-    is_over = threading.Event()
-    has_raised = threading.Event()
+    ended = threading.Event()
+    state = _State()
 
     def interrupt() -> None:
         pause_s = seconds
         # Again and again: Python drops what is raised in a callback of its garbage collector.
-        while not is_over.wait(pause_s):
+        while not ended.wait(pause_s):
             with lock:
-                if not is_over.is_set():
-                    has_raised.set()
-                    _raise_in(thread_id)
+                if state.is_over:
+                    return
+                state.has_raised = True
+                _raise_in(thread_id)
             pause_s = _AGAIN_S
 
     threading.Thread(target=interrupt, daemon=True).start()
     try:
         return work()
     finally:
-        while not is_over.is_set():
-            try:
-                with lock:
-                    is_over.set()
-            except Interrupted:
-                # One more came while this ended: what it asks for is being done.
-                continue
-        if has_raised.is_set():
-            _take_in(thread_id)
+        # First, and no call: nothing can be raised before it, and one more at most behind it.
+        state.is_over = True
+        try:
+            with lock:
+                ended.set()
+            if state.has_raised:
+                _take_in(thread_id)
+        except Interrupted:
+            # That one; what it asks for is being done.
+            pass
+
+
+@dataclass(slots=True)
+class _State:
+    is_over: bool = False
+    has_raised: bool = False
 
 
 def _raise_in(thread_id: int) -> None:
