@@ -412,14 +412,15 @@ class EngineCore:
         if generation is None or not chunk.drafted:
             return
         assert self._speculator is not None, "guesses are somebody's"
+        drafted = [*chunk.drafted]
         while True:
             said = sequence.tokens[chunk.stop :]
-            num_right = common_prefix_len(said, [*chunk.drafted])
+            num_right = common_prefix_len(said, drafted)
             if sequence.generation is not generation or num_right < len(said):
                 break
             self._scheduler.committed_guesses(sequence)
             self._sample(sequence, behind[num_right])
-        self._speculator.verified(generation, len(chunk.drafted), num_right)
+        self._speculator.verified(generation, len(drafted), num_right)
 
     def _sample(self, sequence: Sequence, logits: npt.NDArray[np.float32]) -> None:
         generation = sequence.generation

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from flowforge.engine.sequence import Generation
 
 
-# Up to this many pending tokens count as decoding: a sampled token and what a constraint forced.
-_DECODE_LEN = 16
 # Tokens of cached prefix that a step of waiting is worth.
 _AGE_BONUS = 32
 # And a token that the longest chain of its program writes behind it: `flowforge bench workflows`.
@@ -282,7 +280,7 @@ class Scheduler:
         is_busy = self._set_spare_aside()
         draft = _Draft(self._limits.max_step_tokens)
         # Decodes before prefills: a long prompt must not make running streams wait.
-        order = sorted(self._running, key=lambda one: (one.num_pending > _DECODE_LEN, one.rank))
+        order = sorted(self._running, key=lambda one: (not one.is_decoding, one.rank))
         for sequence in order:
             if sequence.state is SequenceState.RUNNING and draft.budget > 0:
                 self._plan_running(sequence, draft)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 SequenceId = NewType("SequenceId", int)
 FinishReason = Literal["stop", "length"]
 
+# Up to this many pending tokens count as decoding.
+_DECODE_LEN = 16
+
 
 class SequenceState(Enum):
     """Where a sequence stands. `Scheduler` is the only one to change it.
@@ -225,6 +228,11 @@ class Sequence:
         if self.generation is not None and self.generation.scoring is not None:
             return self.generation.scoring.first_row
         return len(self.tokens) - (self.last_logits is None)
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether a sampled token and what a constraint forced is all that is pending: no prompt."""
+        return self.num_pending <= _DECODE_LEN
 
     @property
     def num_pending(self) -> int:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from flowforge.engine.speculation.drafter import Drafter
 
 _FIRST_LEN = 3
-# A sampled token and what a constraint forced behind it; more is a prompt that is computed again.
-_MOST_PENDING = 16
+_MOST_LEN = 1024
 _MOST_PAUSED = 256
 
 
@@ -40,7 +39,7 @@ class Speculation:
         All right: twice as many the next time. None: a pause, each time twice as long.
         """
         if num_accepted == num_drafted:
-            self.most = 2 * self.most
+            self.most = min(_MOST_LEN, 2 * self.most)
             self.pause = 0
         elif num_accepted > 0:
             self.most = num_accepted + 1
@@ -75,7 +74,7 @@ class Speculator:
             for sequence in running
             if sequence.generation is not None
             and sequence.generation.num_output > 0
-            and sequence.num_pending <= _MOST_PENDING
+            and sequence.is_decoding
         ]
         for _, generation in writing:
             generation.drafted = ()
@@ -84,12 +83,12 @@ class Speculator:
             return
         most = min(self._most_drafted, room // len(writing))
         asked = [
-            (sequence, generation, min(most, speculation.most))
+            (sequence.tokens, generation, speculation)
             for sequence, generation in writing
             if (speculation := self._speculation(sequence, generation)).num_paused == 0
         ]
         guesses = self._drafter.propose(
-            [(_known(generation).text, sequence.tokens, num) for sequence, generation, num in asked]
+            [(known.text, tokens, min(most, known.most)) for tokens, _, known in asked]
         )
         for (_, generation, _), guess in zip(asked, guesses, strict=True):
             generation.drafted = tuple(guess)
@@ -128,8 +127,3 @@ class Speculator:
         elif known.num_paused > 0:
             known.num_paused -= 1
         return known
-
-
-def _known(generation: Generation) -> Speculation:
-    assert generation.speculation is not None, "a text is asked for before its guesses are"
-    return generation.speculation

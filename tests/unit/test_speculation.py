@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from core_client import output
 from history_drafter import HistoryDrafter
 from history_model import Updates, history_core, right_output
 
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
     from flowforge.engine.speculation.drafter import Drafter
 
 PROMPT = [1, 2, 3, 4, 5]
-
-
-def said(updates: Updates) -> list[int]:
-    return [
-        token
-        for update in updates
-        if isinstance(update, TokensArrived)
-        for token in update.token_ids
-    ]
 
 
 def run(core: EngineCore, request: GenerationRequest, prompt: list[int] = PROMPT) -> Updates:
@@ -71,7 +63,7 @@ def test_what_is_said_does_not_depend_on_guesses(share_right: float, max_tokens:
 
     guessed = run(core, request)
 
-    assert right_output(PROMPT, max_tokens) == said(plain) == said(guessed)
+    assert right_output(PROMPT, max_tokens) == output(plain) == output(guessed)
     one, other = usage_of(plain), usage_of(guessed)
     assert one.output_tokens == other.output_tokens
     assert one.written_output_tokens == other.written_output_tokens
@@ -82,7 +74,7 @@ def test_right_guesses_spare_steps_and_are_counted() -> None:
     request = GenerationRequest(SamplingParams(max_tokens=24, temperature=0))
     core, speculator = with_drafter(HistoryDrafter(share_right=1.0))
 
-    num_said = len(said(run(core, request)))
+    num_said = len(output(run(core, request)))
 
     counted = core.statistics()
     assert counted.num_steps < num_said / 2
@@ -97,7 +89,7 @@ def test_a_model_that_guesses_is_cut_back_to_what_was_said() -> None:
     request = GenerationRequest(SamplingParams(max_tokens=24, temperature=0.2, seed=3))
 
     # The large model draws; the small one always says the likeliest.
-    assert said(run(history_core()[0], request)) == said(run(core, request))
+    assert output(run(history_core()[0], request)) == output(run(core, request))
     counted = speculator.statistics()
     assert 0 < counted.accepted
     assert counted.accepted <= counted.drafted
@@ -110,7 +102,7 @@ def test_a_model_that_cannot_read_a_text_guesses_nothing() -> None:
     core, speculator = with_drafter(ModelDrafter(small))
     request = GenerationRequest(SamplingParams(max_tokens=24, temperature=0))
 
-    assert right_output(PROMPT, 24) == said(run(core, request))
+    assert right_output(PROMPT, 24) == output(run(core, request))
     assert speculator.statistics().drafted < 6
 
 
@@ -130,7 +122,7 @@ def test_log_probabilities_are_those_of_the_tokens() -> None:
         ]
 
     assert logprobs(plain) == logprobs(guessed)
-    assert len(said(guessed)) == len(logprobs(guessed))
+    assert len(output(guessed)) == len(logprobs(guessed))
 
 
 def test_a_full_step_tries_nothing() -> None:
@@ -147,7 +139,7 @@ def test_guesses_take_no_page_from_anybody() -> None:
     speculator = Speculator(HistoryDrafter(share_right=1.0))
     core, _, kv = history_core(num_pages=2, speculator=speculator)
 
-    assert right_output(PROMPT, 3) == said(run(core, request))
+    assert right_output(PROMPT, 3) == output(run(core, request))
     assert 0 == kv.statistics().evicted_pages
 
 
