@@ -11,7 +11,12 @@ import torch
 
 from flowforge.engine.attention.backends import choose_backend, find_kernel_backend
 from flowforge.engine.attention.compiled import can_compute, find_attention_library
-from flowforge.engine.devices import CudaFinding, choose_device, find_cuda_devices
+from flowforge.engine.devices import (
+    CudaFinding,
+    choose_device,
+    find_cuda_devices,
+    make_current,
+)
 from flowforge.engine.forward import ForwardPass
 from flowforge.engine.kv.store import KvStore, bytes_per_token
 from flowforge.engine.memory import free_memory, plan_host_slots, plan_pages
@@ -118,9 +123,7 @@ def plan_compute(directory: Path, config: EngineConfig) -> ComputePlan:
 def load_whole(plan: ComputePlan, config: EngineConfig) -> Computing:
     """Everything in this process. Raises EngineError EN234 and as `load_decoder`."""
     model, weights = plan.model, plan.weights
-    if plan.place.is_cuda:
-        # Kernels are launched on the device that is current, of the engine's thread.
-        torch.cuda.set_device(plan.place.name)
+    make_current(plan.place.name)
     decoder = load_decoder(
         plan.directory,
         model,

@@ -122,6 +122,14 @@ def choose_device(asked: str, found: CudaFinding, host_bytes: int | None = None)
     return ChosenDevice(f"cuda:{device.index}", device, device.free_bytes, rule)
 
 
+def make_current(name: str) -> None:
+    """Have this thread's kernels launched on a device, as torch names it; nothing on the CPU."""
+    if name.startswith("cuda"):
+        import torch
+
+        torch.cuda.set_device(name)
+
+
 def _device_of(asked: str, devices: Sequence[CudaDevice]) -> CudaDevice:
     index = int(asked.removeprefix("cuda:"))
     for device in devices:

@@ -14,6 +14,7 @@ import torch
 
 from flowforge.engine.attention.backends import choose_backend, find_kernel_backend
 from flowforge.engine.attention.compiled import find_attention_library
+from flowforge.engine.devices import make_current
 from flowforge.engine.forward import ForwardPass
 from flowforge.engine.kv.store import KvStore
 from flowforge.engine.models.config import read_model_config
@@ -39,6 +40,7 @@ class RankPart:
 
     def __init__(self, task: PartTask) -> None:
         self._task = task
+        make_current(task.device)
         model = read_model_config(Path(task.directory), task.context_len)
         self._loading = PartLoading(Path(task.directory), model, task.rank)
         self._loaded = self._loading.load(task.dtype, task.device, task.kernels)

@@ -47,8 +47,6 @@ def compute(forward: StepForward, batch: StepBatch) -> None:
 def _serve(connection: Connection) -> None:
     task = connection.recv()
     assert isinstance(task, PartTask), "the first message says what to load"
-    if task.device.startswith("cuda"):
-        torch.cuda.set_device(task.device)
     part = RankPart(task)
     connection.send(PartLoaded())
     connection.recv()
