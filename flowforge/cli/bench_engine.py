@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flowforge.bench.contestant_process import CONTESTANT_NAMES
-from flowforge.cli import options
+from flowforge.cli import bench_options, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.printing import print_note, print_text
@@ -116,11 +116,7 @@ def _numbers_option(name: str, default: str, what: str) -> Callable[[Command], C
     type=click.IntRange(min=1, max=1024),
     help="Threads of every contestant; without it the cores that this process may use.",
 )
-@click.option(
-    "--even-if-busy",
-    is_flag=True,
-    help="Compare times also when other programs took the machine meanwhile.",
-)
+@bench_options.even_if_busy
 @options.as_json
 @options.traceback
 @guarded

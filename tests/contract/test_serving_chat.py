@@ -9,7 +9,7 @@ import httpx2
 import openai
 import pytest
 from pydantic import BaseModel
-from served import MODEL, Served, served
+from served import MODEL, Served, post, served
 from spoken_model import TOKENIZER
 
 if TYPE_CHECKING:
@@ -36,10 +36,6 @@ def server() -> Generator[Served]:
 def client(server: Served) -> Generator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as one:
         yield one
-
-
-def post(server: Served, path: str, **body: Any) -> httpx2.Response:
-    return httpx2.post(f"{server.url}{path}", json={"model": MODEL, **body}, timeout=60)
 
 
 def events(server: Served, **body: Any) -> list[Any]:

@@ -9,7 +9,7 @@ import anyio
 import httpx2
 import openai
 import pytest
-from served import MODEL, Served, Setting, served
+from served import MODEL, Served, Setting, post, served
 
 from flowforge.serving.recording import Recorder
 
@@ -29,10 +29,6 @@ def server() -> Generator[Served]:
 def client(server: Served) -> Generator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as one:
         yield one
-
-
-def post(server: Served, path: str, **body: Any) -> httpx2.Response:
-    return httpx2.post(f"{server.url}{path}", json={"model": MODEL, **body}, timeout=60)
 
 
 @pytest.mark.parametrize("more", [{}, {"max_tokens": None}])

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 from anyio.from_thread import start_blocking_portal
 from spoken_model import Pace, spoken_backend, spoken_engine
 
@@ -88,6 +89,11 @@ def served(setting: Setting | None = None) -> Generator[Served]:
     ):
         url = f"http://127.0.0.1:{parts['server'].port}"
         yield Served(url=url, portal=portal, **parts)
+
+
+def post(server: Served, path: str, **body: Any) -> httpx2.Response:
+    """Post a body that asks for the server's model."""
+    return httpx2.post(f"{server.url}{path}", json={"model": MODEL, **body}, timeout=60)
 
 
 @asynccontextmanager
