@@ -231,7 +231,7 @@ class Sequence:
 
     @property
     def is_decoding(self) -> bool:
-        """Whether a sampled token and what a constraint forced is all that is pending: no prompt."""
+        """Whether a sampled token and what a constraint forced is all that is pending."""
         return self.num_pending <= _DECODE_LEN
 
     @property
