@@ -21,7 +21,8 @@ from flowforge.engine.forward import ForwardPass
 from flowforge.engine.kv.store import KvStore, bytes_per_token
 from flowforge.engine.memory import free_memory, plan_host_slots, plan_pages
 from flowforge.engine.models.config import read_model_config
-from flowforge.engine.models.weights import load_decoder, weight_size
+from flowforge.engine.models.weight_size import weight_size
+from flowforge.engine.models.weights import load_decoder
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from flowforge.engine.graphs import DecodeGraphs
     from flowforge.engine.models.config import ModelConfig
     from flowforge.engine.models.decoder import Decoder
-    from flowforge.engine.models.weights import WeightSize
+    from flowforge.engine.models.weight_size import WeightSize
     from flowforge.engine.parallel.messages import PartTask
 
 _logger = logging.getLogger(__name__)

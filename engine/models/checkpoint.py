@@ -22,8 +22,10 @@ from flowforge.engine.models.text_part import text_tensors
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from flowforge.engine.models.config import ModelConfig
 
 _logger = logging.getLogger(__name__)
 
@@ -128,6 +130,17 @@ class Checkpoint:
                 help="config.json and weights must be of one model: fetch both again",
             )
         return stored
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCut:
+    """What a part of a model has of a checkpoint.
+
+    config: of the part. cut: the part's checkpoint of a whole one; True where that holds groups.
+    """
+
+    config: ModelConfig
+    cut: Callable[[Checkpoint, bool], Checkpoint]
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:

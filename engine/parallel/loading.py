@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flowforge.engine.models.weights import CheckpointCut, load_weights
+from flowforge.engine.models.checkpoint import CheckpointCut
+from flowforge.engine.models.weights import load_weights
 from flowforge.engine.parallel.checkpoint_part import CheckpointPart
 from flowforge.engine.parallel.decoder import SplitDecoder
 from flowforge.engine.parallel.split import Rank, part_of, split_model

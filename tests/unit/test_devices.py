@@ -20,7 +20,7 @@ from flowforge.engine.devices import (
 )
 from flowforge.engine.loading import load_core
 from flowforge.engine.memory import HOST_RULE, plan_pages
-from flowforge.engine.models.weights import weight_size
+from flowforge.engine.models.weight_size import weight_size
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:

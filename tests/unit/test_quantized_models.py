@@ -16,7 +16,8 @@ from flowforge.engine.config import EngineConfig
 from flowforge.engine.loading import engine_for
 from flowforge.engine.models.gguf_conversion import convert_gguf, converted_bytes
 from flowforge.engine.models.linears import ALL_ROWS
-from flowforge.engine.models.weights import load_decoder, weight_size
+from flowforge.engine.models.weight_size import weight_size
+from flowforge.engine.models.weights import load_decoder
 from flowforge.engine.native.library import find_library
 from flowforge.errors import EngineError
 
@@ -112,7 +113,7 @@ def test_int4_is_refused_for_a_model_without_4_bit_weights(tmp_path: Path) -> No
 def test_int4_without_a_compiler_is_refused(
     model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flowforge.engine.models.weights.find_library", lambda: None)
+    monkeypatch.setattr("flowforge.engine.models.weight_size.find_library", lambda: None)
 
     with pytest.raises(EngineError, match="needs compiled kernels") as caught:
         weight_size(model_dir, "int4")
