@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowforge import environment
 from flowforge.collector import resting_collector
 from flowforge.engine.arguments import require, require_integer
 from flowforge.engine.config import EngineConfig
@@ -76,7 +77,7 @@ def load_core(
 
 def _num_threads(config: EngineConfig) -> int | None:
     """Of torch in this process: the cores are shared by all ranks."""
-    if config.num_threads is None and (config.tp == 1 or "OMP_NUM_THREADS" in os.environ):
+    if config.num_threads is None and (config.tp == 1 or environment.THREADS.is_set):
         return None
     return max(1, (config.num_threads or num_usable_cores()) // config.tp)
 
@@ -99,7 +100,7 @@ class _TorchThreads:
         import torch
 
         wanted = self._wanted
-        if wanted is None and "OMP_NUM_THREADS" not in os.environ:
+        if wanted is None and not environment.THREADS.is_set:
             wanted = num_usable_cores()
         if wanted is None:
             return
@@ -210,7 +211,7 @@ def _passive_waiting() -> Generator[None]:
     Threads that spin at the end of every operation make a step ten times as long as soon as another
     process wants a core. OpenMP reads this once, and other programs started from here shall not.
     """
-    name = "OMP_WAIT_POLICY"
+    name = environment.WAIT_POLICY.name
     if name in os.environ:
         yield
         return

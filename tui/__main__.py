@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowforge import environment
 from flowforge.errors import FlowForgeError
 from flowforge.journal.journal import Journal
 from flowforge.journal.location import existing_journal
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _config_folder() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "flowforge"
+    return Path(environment.CONFIG_HOME.text() or Path.home() / ".config") / "flowforge"
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
+from flowforge import environment
 from flowforge.control.detaching import begin_detached
 from flowforge.errors import FlowForgeError
 from flowforge.tui.acting import RunBegun  # noqa: TC001 - textual reads what a handler takes
@@ -46,7 +46,7 @@ class ViewerApp(TerminalApp):
         keymap: Mapping[str, str] | None = None,
     ) -> None:
         """run: shown at once, instead of the list. keymap: binding ids to keys."""
-        has_no_color = "NO_COLOR" in os.environ
+        has_no_color = environment.NO_COLOR.is_set
         # The filter that takes colours out is chosen in here, by this argument.
         super().__init__(ansi_color=True if has_no_color else None)
         if has_no_color:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
+from flowforge import environment
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -164,9 +165,9 @@ class ModelStore:
 
 def store_root() -> Path:
     """$FLOWFORGE_HOME, or flowforge under $XDG_CACHE_HOME, or under ~/.cache."""
-    if home := os.environ.get("FLOWFORGE_HOME"):
+    if home := environment.HOME.text():
         return Path(home).expanduser().absolute()
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    cache = environment.CACHE_HOME.text() or "~/.cache"
     return Path(cache).expanduser().absolute() / "flowforge"
 
 

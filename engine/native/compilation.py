@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
-import os
 import platform
 import shlex
 import shutil
@@ -15,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from flowforge import environment
 from flowforge.engine.model_store.store import store_root
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def is_openmp_shared() -> bool:
 def _compiled() -> Path | None:
     folder = Path(__file__).parent
     sources = sorted(folder.glob("*.c"))
-    compiler = shlex.split(os.environ.get("CC", "cc"))
+    compiler = shlex.split(environment.COMPILER.text("cc"))
     if not compiler or shutil.which(compiler[0]) is None:
         _logger.info("no compiled kernels: there is no C compiler %r", " ".join(compiler))
         return None

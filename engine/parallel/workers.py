@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowforge import environment
 from flowforge.engine.parallel.messages import Meet, PartLoaded, WorkerFailed
 from flowforge.errors import EngineError
 
@@ -125,10 +126,10 @@ class Workers:
 
     def _begin(self, task: PartTask, num_threads: int) -> None:
         ours, theirs = socket.socketpair()
-        environment = {
+        variables = {
             **os.environ,
-            "OMP_NUM_THREADS": str(num_threads),
-            "OMP_WAIT_POLICY": "passive",
+            environment.THREADS.name: str(num_threads),
+            environment.WAIT_POLICY.name: "passive",
         }
         with ours, theirs, self._words(task.rank.index).open("wb") as words:
             process = subprocess.Popen(
@@ -136,7 +137,7 @@ class Workers:
                 stdin=subprocess.DEVNULL,
                 stdout=words,
                 stderr=words,
-                env=environment,
+                env=variables,
                 pass_fds=[theirs.fileno()],
                 # An interrupt of the terminal is the first rank's to act on.
                 start_new_session=True,

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from flowforge import environment
+
 # Cores that other processes may take before times are not worth comparing.
 _MOST_OTHERS = 0.15
 # Of the wall time, on a thread that never waits.
@@ -76,5 +78,5 @@ def machine_line() -> str:
     except (OSError, StopIteration):
         pass
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    threads = os.environ.get("OMP_NUM_THREADS", "default")
+    threads = environment.THREADS.text("default")
     return f"{name}, {num_usable_cores()} cores, OMP_NUM_THREADS={threads}, load {load:.1f}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from flowforge import environment
 from flowforge.cli.failures import print_json_line
 from flowforge.language.diagnostics import render_diagnostic
 
@@ -30,8 +30,8 @@ def print_diagnostics_as_json(diagnostics: Iterable[Diagnostic]) -> None:
 
 def wants_colour(stream: TextIO) -> bool:
     """A terminal that shows colours, for a user who has not said no (no-color.org)."""
-    is_able = stream.isatty() and os.environ.get("TERM") != "dumb"
-    return is_able and not os.environ.get("NO_COLOR")
+    is_able = stream.isatty() and environment.TERM.text() != "dumb"
+    return is_able and not environment.NO_COLOR.text()
 
 
 def print_workflow_errors(diagnostics: tuple[Diagnostic, ...], *, as_json: bool) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flowforge import environment
 from flowforge.cli import findings as judged
 from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
@@ -104,7 +105,7 @@ def _torch() -> list[Finding]:
 
 def _num_threads(cores: int) -> int:
     """As many as an engine would take."""
-    set_to = os.environ.get("OMP_NUM_THREADS", "")
+    set_to = environment.THREADS.text()
     return int(set_to) if set_to.isdecimal() else cores
 
 
@@ -131,7 +132,7 @@ def _compiled_kernels() -> list[Finding]:
     from flowforge.engine.attention.compiled import find_attention_library
     from flowforge.engine.native.library import find_library
 
-    named = os.environ.get("CC", "cc")
+    named = environment.COMPILER.text("cc")
     words = shlex.split(named)
     compiler = named if words and shutil.which(words[0]) else None
     linears, attention = find_library() is not None, find_attention_library() is not None
@@ -277,7 +278,7 @@ def _terminal() -> list[Finding]:
         columns=size.columns,
         lines=size.lines,
         encoding=sys.stderr.encoding,
-        term=os.environ.get("TERM", ""),
+        term=environment.TERM.text(),
     )
     return [finding]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import click
 
+from flowforge import environment
 from flowforge.cli.exit_codes import ExitCode, exit_code_of, exit_code_of_run
 from flowforge.cli.printing import print_note
 from flowforge.errors import FlowForgeError
@@ -87,7 +88,7 @@ def print_json_line(value: object) -> None:
 
 
 def _asks_for_traceback() -> bool:
-    return os.environ.get("FLOWFORGE_TRACEBACK", "") not in {"", "0"}
+    return environment.TRACEBACK.text() not in {"", "0"}
 
 
 def _leave_broken_pipe() -> ExitCode:

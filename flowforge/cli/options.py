@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 import click
 from click.core import ParameterSource
 
+from flowforge import environment
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -217,7 +219,7 @@ _display = click.option(
     "--display",
     type=click.Choice(get_args(Display)),
     default="auto",
-    envvar="FLOWFORGE_DISPLAY",
+    envvar=environment.DISPLAY.name,
     show_envvar=True,
     help="How the run is shown: live (redrawn lines), plain (one line per start and end; for "
     "screen readers too), log (the same with times), tui (full screen), json or none. Without it "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
+from flowforge import environment
 from flowforge.cli.printing import print_note
 from flowforge.view.event_lines import step_line, weight_of
 from flowforge.view.printable import one_line
@@ -76,7 +76,7 @@ def choose_progress(display: Display) -> Progress:
 
 
 def _live_or_plain(*, is_asked_for: bool) -> Progress:
-    if sys.stderr.isatty() and (is_asked_for or "CI" not in os.environ):
+    if sys.stderr.isatty() and (is_asked_for or not environment.CI.is_set):
         from flowforge.cli.live import LiveProgress, terminal_console
 
         console = terminal_console()

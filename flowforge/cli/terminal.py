@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+from flowforge import environment
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _RESET = (
 
 def is_terminal() -> bool:
     """Whether the viewer has a terminal to show itself on and to read keys from."""
-    is_dumb = os.environ.get("TERM", "") in {"", "dumb"}
+    is_dumb = environment.TERM.text() in {"", "dumb"}
     # It draws on stderr: stdout is for results, and may be a file.
     return sys.stdin.isatty() and sys.stderr.isatty() and not is_dumb
 

@@ -10,15 +10,15 @@ import os
 import signal
 from itertools import count
 
-VARIABLE = "FLOWFORGE_FAILPOINT"
+from flowforge import environment
 
 _counts = {name: count(1) for name in ("before-commit", "after-commit", "partials", "tool")}
 
 
 def reach(name: str) -> None:
     """Say that the process is at this place; may not return."""
-    wanted = os.environ.get(VARIABLE)
-    if wanted is None:
+    wanted = environment.FAILPOINT.text()
+    if not wanted:
         return
     place, _, number = wanted.partition(":")
     if place == name and next(_counts[name]) == int(number):

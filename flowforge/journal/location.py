@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from flowforge import environment
 from flowforge.errors import EngineError
-
-JOURNAL_VARIABLE = "FLOWFORGE_JOURNAL"
 
 
 def default_journal() -> Path:
     """$FLOWFORGE_JOURNAL, or flowforge/runs.db under $XDG_STATE_HOME, or under ~/.local/state."""
     if (chosen := _chosen_journal()) is not None:
         return chosen
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    state = environment.STATE_HOME.text() or "~/.local/state"
     return Path(state).expanduser().absolute() / "flowforge" / "runs.db"
 
 
@@ -30,14 +28,14 @@ def existing_journal(path: Path | None) -> Path:
         raise EngineError(
             "EN704",
             f"the journal {str(named)!r} is not there",
-            help=f"check --journal and ${JOURNAL_VARIABLE}; 'flowforge run' makes the file that "
-            "they name",
+            help=f"check --journal and ${environment.JOURNAL.name}; 'flowforge run' makes the file "
+            "that they name",
         )
     return named
 
 
 def _chosen_journal() -> Path | None:
-    chosen = os.environ.get(JOURNAL_VARIABLE)
+    chosen = environment.JOURNAL.text()
     return Path(chosen).expanduser().absolute() if chosen else None
 
 

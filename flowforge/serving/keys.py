@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from flowforge import environment
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-ENVIRONMENT = "FLOWFORGE_API_KEYS"
 _PREFIX = "ff-"
 _LEAST_CHARS = 16
 
@@ -74,9 +74,9 @@ class KeyRing:
             raise self._problem
 
     @classmethod
-    def from_environment(cls, file: Path | None, environment: Mapping[str, str]) -> KeyRing:
+    def from_environment(cls, file: Path | None, variables: Mapping[str, str]) -> KeyRing:
         """The keys of a file and of FLOWFORGE_API_KEYS, where commas part them."""
-        return cls(file, environment.get(ENVIRONMENT, "").split(","))
+        return cls(file, variables.get(environment.API_KEYS.name, "").split(","))
 
     @property
     def is_open(self) -> bool:
@@ -127,19 +127,25 @@ def is_key_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-class _KeyEntry(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+class KeyEntry(BaseModel):
+    """A key in a file of keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
     name: str = Field(min_length=1, pattern=f"^{_NAME.pattern}$")
+    """Whose key it is, as the log tells it."""
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    """SHA-256 of the key, in hexadecimal."""
     requests_per_minute: int | None = Field(default=None, ge=1)
+    """At most; without it the limit of the server."""
     concurrent: int | None = Field(default=None, ge=1)
+    """Requests at a time, at most; without it the limit of the server."""
 
 
 class _KeyFile(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    keys: list[_KeyEntry] = []
+    keys: list[KeyEntry] = []
 
 
 def read_keys(file: Path) -> tuple[Key, ...]:
@@ -189,7 +195,8 @@ def _long_enough(key: str) -> str:
     if len(key) < _LEAST_CHARS:
         raise EngineError(
             "EN911",
-            f"a key of {ENVIRONMENT} has {len(key)} characters, expected at least {_LEAST_CHARS}",
+            f"a key of {environment.API_KEYS.name} has {len(key)} characters, expected at least "
+            f"{_LEAST_CHARS}",
             help="'flowforge keys add NAME' makes keys that cannot be guessed",
         )
     return key

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from flowforge import environment
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 Exporter: TypeAlias = Literal["otlp", "console"]
 
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_ENDPOINTS = (environment.OTEL_ENDPOINT.name, environment.OTEL_TRACES_ENDPOINT.name)
 
 
 def chosen_exporter(environ: Mapping[str, str], *, is_asked_for: bool) -> Exporter | None:
@@ -26,9 +27,9 @@ def chosen_exporter(environ: Mapping[str, str], *, is_asked_for: bool) -> Export
     is traced only where a variable names an exporter or an endpoint.
     Raises EngineError EN802 for an exporter that FlowForge does not have.
     """
-    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    if environ.get(environment.OTEL_DISABLED.name, "").strip().lower() == "true":
         return None
-    named = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    named = environ.get(environment.OTEL_EXPORTER.name, "").strip().lower()
     match named:
         case "otlp" | "console":
             return named
@@ -40,7 +41,8 @@ def chosen_exporter(environ: Mapping[str, str], *, is_asked_for: bool) -> Export
         case _:
             raise EngineError(
                 "EN802",
-                f"OTEL_TRACES_EXPORTER is {named!r}, expected 'otlp', 'console' or 'none'",
+                f"{environment.OTEL_EXPORTER.name} is {named!r}, expected 'otlp', 'console' or "
+                "'none'",
                 help="unset it for otlp",
             )
 

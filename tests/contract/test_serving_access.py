@@ -13,11 +13,12 @@ import openai
 import pytest
 from served import MODEL, Served, Setting, served
 
+from flowforge import environment
 from flowforge.cli.keys import keys as keys_command
 from flowforge.errors import EngineError
 from flowforge.serving.admission import Admission
 from flowforge.serving.failures import RequestError
-from flowforge.serving.keys import ENVIRONMENT, Key, KeyRing, digest_of, new_key, read_keys, written
+from flowforge.serving.keys import Key, KeyRing, digest_of, new_key, read_keys, written
 from flowforge.serving.settings import Limits, ServerSettings, Waits
 
 if TYPE_CHECKING:
@@ -196,12 +197,12 @@ def test_a_file_that_has_no_keys_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_keys_of_the_environment_are_long(tmp_path: Path) -> None:
-    ring = KeyRing.from_environment(None, {ENVIRONMENT: f" {ALICE} , {BOB}"})
+    ring = KeyRing.from_environment(None, {environment.API_KEYS.name: f" {ALICE} , {BOB}"})
 
     assert ["env-1", "env-2"] == [_name(ring, ALICE), _name(ring, BOB)]
     assert KeyRing.from_environment(None, {}).is_open
     with pytest.raises(EngineError):
-        KeyRing.from_environment(None, {ENVIRONMENT: "short"})
+        KeyRing.from_environment(None, {environment.API_KEYS.name: "short"})
     with pytest.raises(EngineError):
         KeyRing(tmp_path / "nowhere")
 
