@@ -121,8 +121,8 @@ class Usage:
     prompt_tokens: length of the whole prompt. prefilled_tokens: prompt tokens this generation
     computed. reused_tokens: prompt tokens whose KV was there already, so that
     prompt = prefilled + reused. generated_tokens: output tokens, forced ones included.
+    ttft_s: from the request to its first token. total_s: from the request to the end.
     forced_tokens: output tokens that a constraint left no choice about, and so were not sampled.
-    ttft_s: from the request to its first token.
     """
 
     prompt_tokens: int = 0

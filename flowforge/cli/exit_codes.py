@@ -1,16 +1,4 @@
-"""What the exit codes of `flowforge` mean; scripts may rely on them.
-
-0    done
-1    the run failed: a step did not come to its value; or a plan does not fit the context, or may
-     exceed --max-prefill
-2    wrong usage, or inputs that do not fit the workflow
-3    the workflow file has errors (with --strict: or warnings)
-4    the model, the engine or the journal could not do its work
-5    a fault in FlowForge
-130  interrupted (Ctrl-C)
-141  whoever read the output went away
-143  terminated (SIGTERM; a viewer also by SIGHUP)
-"""
+"""What the exit codes of `flowforge` mean; scripts may rely on them."""
 
 from __future__ import annotations
 
@@ -20,7 +8,7 @@ from flowforge.errors import EngineError, FlowForgeError, InternalError
 
 
 class ExitCode(IntEnum):
-    """See the module."""
+    """See MEANINGS."""
 
     DONE = 0
     RUN_FAILED = 1
@@ -31,6 +19,21 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
     BROKEN_PIPE = 141
     TERMINATED = 143
+
+
+MEANINGS = {
+    ExitCode.DONE: "done",
+    ExitCode.RUN_FAILED: "the run failed: a step did not come to its value; or what was asked is "
+    "not so: runs differ, a plan does not fit or may exceed `--max-prefill`, a grammar does not "
+    "take a text, a server is worse than it may be",
+    ExitCode.USAGE: "wrong usage, or inputs that do not fit the workflow",
+    ExitCode.WORKFLOW: "the workflow file has errors (with `check --strict`: or warnings)",
+    ExitCode.ENGINE: "the model, the engine or the journal could not do its work",
+    ExitCode.INTERNAL: "a fault in FlowForge: please report it",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
+    ExitCode.BROKEN_PIPE: "whoever read the output went away",
+    ExitCode.TERMINATED: "terminated by SIGTERM; a viewer also by SIGHUP",
+}
 
 
 def exit_code_of(error: FlowForgeError) -> ExitCode:

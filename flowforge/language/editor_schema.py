@@ -5,10 +5,11 @@ What a schema cannot say (names in scope, types, cycles) stays with `flowforge c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from flowforge.language.checker import KEYS, LANGUAGE_VERSION
 from flowforge.language.common_keys import COMMON_KEYS
+from flowforge.language.remote_models import MODEL_KEYS, Dialect
 from flowforge.language.steps import VERBS
 from flowforge.language.types import TYPE_WORDS
 
@@ -378,19 +379,20 @@ _DEFINITIONS: Schema = {
         "required": ["url"],
         "additionalProperties": False,
         "properties": {
-            "url": {"type": "string", "pattern": "^https?://"},
-            "model": {"type": "string", "description": "What the server calls it."},
-            "dialect": _words(
-                "What the server understands beyond plain chat.",
-                *("openai", "vllm", "sglang", "llama.cpp", "words"),
-            ),
-            "api_key": {"type": "string", "description": "The variable that holds the key."},
-            "tokenizer": {"type": "string", "description": "What counts tokens for it."},
-            "context": _integer(1, "Tokens of prompt and answer together."),
-            "timeout": {"$ref": "#/$defs/duration"},
-            "attempts": _integer(1, "Tries of one request."),
-            "max_wait": {"$ref": "#/$defs/duration"},
-            "concurrency": _integer(1, "Requests at a time."),
+            "url": {
+                "type": "string",
+                "pattern": "^https?://",
+                "description": MODEL_KEYS["url"],
+            },
+            "model": {"type": "string", "description": MODEL_KEYS["model"]},
+            "dialect": _words(MODEL_KEYS["dialect"], *get_args(Dialect)),
+            "api_key": {"type": "string", "description": MODEL_KEYS["api_key"]},
+            "tokenizer": {"type": "string", "description": MODEL_KEYS["tokenizer"]},
+            "context": _integer(1, MODEL_KEYS["context"]),
+            "timeout": _ref("duration", MODEL_KEYS["timeout"]),
+            "attempts": _integer(1, MODEL_KEYS["attempts"]),
+            "max_wait": _ref("duration", MODEL_KEYS["max_wait"]),
+            "concurrency": _integer(1, MODEL_KEYS["concurrency"]),
         },
     },
     "tool": {

@@ -68,10 +68,20 @@ class TableProblem:
 
 
 Table: TypeAlias = "Mapping[str, object]"
-MODEL_KEYS = (
-    *("url", "model", "dialect", "api_key", "tokenizer", "context", "timeout", "attempts"),
-    *("max_wait", "concurrency"),
-)
+MODEL_KEYS = {
+    "url": "The address of the server, up to and with /v1.",
+    "model": "What the server calls it; without it, its name here.",
+    "dialect": "What the server understands beyond plain chat; openai without it.",
+    "api_key": "The environment variable that holds the key.",
+    "tokenizer": "A model directory or Hugging Face id whose tokenizer counts for it.",
+    "context": "Tokens of prompt and answer together.",
+    "timeout": "How long the first piece of an answer may take, and each one after; 120s without "
+    "it.",
+    "attempts": "Tries of one request; 4 without it.",
+    "max_wait": "The longest wait between two tries, whatever the server asks for; 60s without it.",
+    "concurrency": "Requests at a time; 64 without it.",
+}
+"""What a table may say, and what that means."""
 
 
 def read_remote_model(name: str, table: Table) -> tuple[RemoteModel | None, list[TableProblem]]:

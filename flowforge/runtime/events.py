@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The first event. inputs: as given, defaults filled in.
+    """The first event.
 
-    seed: the same seed, inputs and answers give the same run.
+    workflow: its name. inputs: as given, defaults filled in. seed: the same seed, inputs and
+    answers give the same run.
     """
 
     workflow: str
@@ -48,7 +49,10 @@ class RunResumed:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A step instance began. continues: path of the conversation it forks, if any."""
+    """A step instance began.
+
+    verb: what it does, as `gen` or `for`. continues: path of the conversation it forks, if any.
+    """
 
     path: str
     verb: str
@@ -66,7 +70,8 @@ class StepSkipped:
 class StepText:
     """Text a `gen` step wrote since its last `StepText`.
 
-    is_thought: whether the model thought it before its answer, of which it is no part.
+    text: what has become certain. num_tokens: output tokens since then. is_thought: whether the
+    model thought it before its answer, of which it is no part.
     """
 
     path: str
@@ -79,8 +84,9 @@ class StepText:
 class StepPart:
     """A part of the JSON that a `gen` step writes is final, the rest still to come.
 
-    key: the index of an element of its array, or the key of a value of its object. The whole may
-    still break its schema or be cut. Kept no longer than texts are.
+    The whole may still break its schema or be cut. Kept no longer than texts are.
+    key: the index of an element of its array, or the key of a value of its object. value: of the
+    element or key.
     """
 
     path: str
@@ -90,7 +96,10 @@ class StepPart:
 
 @dataclass(frozen=True, slots=True)
 class StepAsked:
-    """A step waits for a person. choices: empty where any text will do."""
+    """A step waits for a person.
+
+    prompt: the question. choices: empty where any text will do. show: what to look at beside it.
+    """
 
     path: str
     prompt: str
@@ -100,10 +109,12 @@ class StepAsked:
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """A model calls a tool. path: of the call, STEP/TOOL[k], k counting the calls of the step.
+    """A model calls a tool.
 
     A function or a tool of a server has a `StepStarted` and its end under the same path, the steps
     of a workflow have theirs below it.
+    path: of the call, STEP/TOOL[k], k counting the calls of the step. tool: its name. arguments: as
+    the model wrote them.
     """
 
     path: str
@@ -113,7 +124,11 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ToolReturned:
-    """The result of a call as the model is told it. is_error: the call failed."""
+    """A call of a model has come to its end.
+
+    path: of the call, as in `ToolCalled`. tool: its name. result: as the model is told it.
+    is_error: whether the call failed.
+    """
 
     path: str
     tool: str
@@ -130,7 +145,10 @@ class StepCached:
 
 @dataclass(frozen=True, slots=True)
 class StepFinished:
-    """A step instance has its value. usage, finish_reason: for steps where a model wrote."""
+    """A step instance has its value.
+
+    value: what `${ step }` gives. finish_reason, usage: where a model wrote it.
+    """
 
     path: str
     value: JsonValue
@@ -140,7 +158,7 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True)
 class StepFailed:
-    """A step instance failed; code and message are those of the error."""
+    """A step instance failed, and nothing caught it."""
 
     path: str
     code: str
@@ -150,9 +168,10 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True)
 class StepRetried:
-    """A try of a step failed; the next one, `next_path`, starts after `delay_s`.
+    """A try of a step failed, and another one follows.
 
     One that is cancelled before it starts has a `StepCancelled` and no `StepStarted`.
+    next_path: of the next try. delay_s: seconds until it starts.
     """
 
     path: str
@@ -182,9 +201,10 @@ class StepCancelled:
 
 @dataclass(frozen=True, slots=True)
 class PagesSampled:
-    """What the KV pages were used for a moment ago: see `backends.page_maps`.
+    """What the KV pages were used for a moment ago.
 
     Told beside other events, at most once a second, by runs that somebody may watch.
+    page_map: as `backends.page_maps` writes it.
     """
 
     page_map: str
@@ -194,9 +214,9 @@ class PagesSampled:
 class StepPrompted:
     """A model is asked, and this is what it reads behind the conversation that the step continues.
 
+    Told by backends that make prompts themselves, once a turn.
     parts: in order, each a kind ("special" for a control token, "template" for other words of the
-    model's chat template, "content" for what a message says) and its text. Told by backends that
-    make prompts themselves, once a turn.
+    model's chat template, "content" for what a message says) and its text.
     """
 
     path: str
@@ -205,10 +225,10 @@ class StepPrompted:
 
 @dataclass(frozen=True, slots=True)
 class RequestDelayed:
-    """A server did not take a step's request, and is asked again after `wait_s`.
+    """A server did not take a step's request, and is asked again.
 
-    model: `remote/NAME`. code, reason: of the error that it would otherwise be. attempt: of this
-    request, counted from 1.
+    model: `remote/NAME`. code: of the error that it would otherwise be. reason: its message.
+    wait_s: seconds until it is asked again. attempt: of this request, counted from 1.
     """
 
     path: str
@@ -223,7 +243,8 @@ class RequestDelayed:
 class StepRouted:
     """A route sends a step's request to a model; told again when it goes to the next one.
 
-    reason: 'rule 1', 'weight', 'load' or 'fallback', with what led to it.
+    route: its name. model: which one it is. reason: 'rule 1', 'weight', 'load' or 'fallback', with
+    what led to it.
     """
 
     path: str
@@ -236,8 +257,9 @@ class StepRouted:
 class ShadowEnded:
     """A second model has answered a step's request beside the first; nobody saw its answer.
 
-    model: the second one. similarity: of the two answers, 1 where they are the same. code: of what
-    it failed with; usage and similarity are then absent.
+    route: its name. model: the second one. similarity: of the two answers, 1 where they are the
+    same. usage, finish_reason: of the second answer. code: of what it failed with; the three before
+    are then absent.
     """
 
     path: str
@@ -251,7 +273,11 @@ class ShadowEnded:
 
 @dataclass(frozen=True, slots=True)
 class ModelAccounting:
-    """What a run cost on one model, as in `Accounting`. model: None for the run's own."""
+    """What a run cost on one model.
+
+    model: absent for the run's own. prefilled_tokens, reused_tokens, generated_tokens,
+    unique_prompt_tokens, cut_tokens: as in `Accounting`, on this model.
+    """
 
     model: str | None
     prefilled_tokens: int
@@ -263,10 +289,16 @@ class ModelAccounting:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """What a run cost. unique_prompt_tokens: counted from the prompts alone, see accounting.py.
+    """What a run cost.
 
-    cut_tokens: of the generated ones, those of generations that were stopped or failed. models:
-    the same for each model, in the order of their first use, when a run used several; else empty.
+    prefilled_tokens: prompt tokens that were computed. reused_tokens: prompt tokens whose KV was
+    there already. generated_tokens: output tokens, forced ones included. unique_prompt_tokens:
+    distinct prompt tokens, counted from the prompts alone: where nothing is computed twice, as many
+    as prefilled_tokens; absent where a backend does not tell its prompts. pages_peak: the most KV
+    pages that were held at a time. pages_total: all that there are. duration_s: seconds, of all its
+    processes together. cut_tokens: of the generated ones, those of generations that were stopped or
+    failed. models: the same for each model, in the order of their first use, when a run used
+    several; else empty.
     """
 
     prefilled_tokens: int
@@ -282,7 +314,10 @@ class Accounting:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The run has its outputs."""
+    """The run has its outputs.
+
+    outputs: by their names, or what a flow returned.
+    """
 
     outputs: Mapping[str, JsonValue]
     accounting: Accounting
@@ -290,7 +325,10 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The run ended by failures; one message per failed step, each with its path."""
+    """The run ended by failures.
+
+    failures: one for each step that failed, with its path, code, message and help.
+    """
 
     failures: tuple[StepFailed, ...]
     accounting: Accounting

@@ -7,6 +7,7 @@ reads have no counterpart there.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from flowforge.engine.statistics import Distribution, EngineStatistics
+    from flowforge.engine.statistics import Distribution, EngineStatistics, LatencyStatistics
     from flowforge.serving.pulse import Pulse
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_PREFIX = "flowforge:"
+PREFIX = "flowforge:"
 
 
 class ServerCounts:
@@ -38,6 +39,182 @@ class ServerCounts:
         self.num_compiling = 0
         self.num_grammar_timeouts = 0
         self.num_gone = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that metrics are read from. active: requests under way."""
+
+    engine: EngineStatistics
+    counts: ServerCounts
+    pulse: Pulse
+    active: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number. help: what it is, with its unit. read: its value in a snapshot."""
+
+    name: str
+    help: str
+    read: Callable[[Snapshot], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One histogram of seconds. help: from when to when. read: its buckets."""
+
+    name: str
+    help: str
+    read: Callable[[LatencyStatistics], Distribution]
+
+
+GAUGES = (
+    Measure(
+        "num_requests_running",
+        "Sequences that take part in every step.",
+        lambda now: now.engine.scheduler.num_running,
+    ),
+    Measure(
+        "num_requests_waiting",
+        "Sequences that are not admitted yet.",
+        lambda now: now.engine.scheduler.num_waiting,
+    ),
+    Measure(
+        "kv_cache_usage_perc",
+        "Share of KV pages that sequences hold, from 0 to 1.",
+        lambda now: now.engine.kv.pages_held / now.engine.kv.pages_total,
+    ),
+    Measure(
+        "kv_evictable_tokens",
+        "Tokens whose KV is cached and held by nobody.",
+        lambda now: now.engine.kv.pages_cached * _page_size(now.engine),
+    ),
+    Measure("kv_pages_free", "KV pages that hold nothing.", lambda now: now.engine.kv.pages_free),
+    Measure("kv_pages_held", "KV pages that sequences hold.", lambda now: now.engine.kv.pages_held),
+    Measure(
+        "num_grammar_queue_reqs",
+        "Requests whose form is being compiled.",
+        lambda now: now.counts.num_compiling,
+    ),
+    Measure(
+        "http_requests_active",
+        "HTTP requests under way, streams included.",
+        lambda now: now.active,
+    ),
+    Measure(
+        "engine_silent_seconds",
+        "Seconds since the engine last answered the server.",
+        lambda now: now.pulse.silent_s,
+    ),
+    Measure(
+        "seconds_since_last_token",
+        "Seconds since a token was last known to be written, or since the server's start.",
+        lambda now: now.pulse.since_token_s,
+    ),
+)
+COUNTERS = (
+    Measure(
+        "prefix_cache_queries",
+        "Prompt tokens of admitted generations, which the prefix cache was asked for.",
+        lambda now: now.engine.prefix_cache.queried_tokens,
+    ),
+    Measure(
+        "prefix_cache_hits",
+        "Those of them that it had.",
+        lambda now: now.engine.prefix_cache.hit_tokens,
+    ),
+    Measure(
+        "num_preemptions",
+        "Times that a running sequence had to give its KV pages up.",
+        lambda now: now.engine.scheduler.num_preemptions,
+    ),
+    Measure(
+        "prompt_tokens",
+        "Prompt tokens of admitted generations, computed or not.",
+        lambda now: now.engine.prefix_cache.queried_tokens,
+    ),
+    Measure(
+        "prompt_tokens_cached",
+        "Those of them that were not computed.",
+        lambda now: now.engine.prefix_cache.hit_tokens,
+    ),
+    Measure(
+        "generation_tokens",
+        "Tokens written: sampled, or forced by a form.",
+        lambda now: now.engine.generated_tokens,
+    ),
+    Measure(
+        "evicted_tokens",
+        "Tokens whose cached KV was given up to make room.",
+        lambda now: now.engine.kv.evicted_pages * _page_size(now.engine),
+    ),
+    Measure(
+        "num_aborted_requests",
+        "Generations that were given up before their end.",
+        lambda now: now.engine.requests.aborted,
+    ),
+    Measure(
+        "num_finished_requests",
+        "Generations that came to their end.",
+        lambda now: _finished(now.engine),
+    ),
+    Measure("forks", "Sequences made of others.", lambda now: now.engine.forks),
+    Measure(
+        "fork_copied_tokens",
+        "Tokens whose KV rows were copied for forks.",
+        lambda now: now.engine.kv.copied_tokens,
+    ),
+    Measure(
+        "shared_kv_tokens",
+        "KV rows that a step reads for one sequence although another of it has the same.",
+        lambda now: now.engine.reads.shared_rows,
+    ),
+    Measure(
+        "attention_kv_tokens_read",
+        "KV rows that attention read, in one layer.",
+        lambda now: now.engine.reads.read_rows,
+    ),
+    Measure(
+        "attention_kv_tokens_logical",
+        "KV rows that sequences attended to, in one layer: each counts its whole context.",
+        lambda now: now.engine.reads.logical_rows,
+    ),
+    Measure(
+        "num_grammar_timeout",
+        "Forms whose compiling took too long.",
+        lambda now: now.counts.num_grammar_timeouts,
+    ),
+    Measure(
+        "http_clients_gone",
+        "Clients that left before their answer.",
+        lambda now: now.counts.num_gone,
+    ),
+)
+LATENCIES = (
+    Latency(
+        "request_queue_time_seconds",
+        "From a generation's request to its admission.",
+        lambda of: of.queue_s,
+    ),
+    Latency(
+        "time_to_first_token_seconds",
+        "From a generation's request to its first token.",
+        lambda of: of.ttft_s,
+    ),
+    Latency(
+        "inter_token_latency_seconds",
+        "Per token behind the first: the mean of each generation.",
+        lambda of: of.tpot_s,
+    ),
+    Latency(
+        "e2e_request_latency_seconds",
+        "From a generation's request to its end.",
+        lambda of: of.total_s,
+    ),
+)
+REQUESTS = ("http_requests", "HTTP requests by path and status.", ("path", "status"))
+"""A counter with labels of its own; those of all others are `model_name` alone."""
 
 
 class Metrics(Collector):
@@ -69,86 +246,31 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """See Prometheus."""
-        statistics = self._statistics()
-        yield from self._engine_gauges(statistics)
-        yield from self._engine_counters(statistics)
-        yield from self._latencies(statistics)
-        yield from self._server()
-
-    def _engine_gauges(self, told: EngineStatistics) -> Iterator[Metric]:
-        kv = told.kv
-        page_size = _page_size(told)
-        gauges: list[tuple[str, str, float]] = [
-            ("num_requests_running", "Sequences in every step.", told.scheduler.num_running),
-            ("num_requests_waiting", "Sequences not admitted.", told.scheduler.num_waiting),
-            ("kv_cache_usage_perc", "Share of KV pages held.", kv.pages_held / kv.pages_total),
-            ("kv_evictable_tokens", "Cached tokens nobody holds.", kv.pages_cached * page_size),
-            ("kv_pages_free", "Free KV pages.", kv.pages_free),
-            ("kv_pages_held", "KV pages that sequences hold.", kv.pages_held),
-            ("num_grammar_queue_reqs", "Forms in the making.", self._counts.num_compiling),
-        ]
-        for name, help_text, value in gauges:
-            yield self._gauge(name, help_text, value)
-
-    def _engine_counters(self, told: EngineStatistics) -> Iterator[Metric]:
-        kv, reads, cache = told.kv, told.reads, told.prefix_cache
-        counters: list[tuple[str, str, float]] = [
-            ("prefix_cache_queries", "Prompt tokens looked up.", cache.queried_tokens),
-            ("prefix_cache_hits", "Prompt tokens found.", cache.hit_tokens),
-            ("num_preemptions", "Preemptions.", told.scheduler.num_preemptions),
-            ("prompt_tokens", "Prompt tokens.", cache.queried_tokens),
-            ("prompt_tokens_cached", "Prompt tokens not computed.", cache.hit_tokens),
-            ("generation_tokens", "Tokens written.", told.generated_tokens),
-            ("evicted_tokens", "Tokens evicted.", kv.evicted_pages * _page_size(told)),
-            ("num_aborted_requests", "Generations given up.", told.requests.aborted),
-            ("num_finished_requests", "Generations ended.", _finished(told)),
-            ("forks", "Sequences made of others.", told.forks),
-            ("fork_copied_tokens", "Rows copied for forks.", kv.copied_tokens),
-            ("shared_kv_tokens", "Rows read for others too.", reads.shared_rows),
-            ("attention_kv_tokens_read", "KV rows read.", reads.read_rows),
-            ("attention_kv_tokens_logical", "KV rows attended to.", reads.logical_rows),
-            ("num_grammar_timeout", "Forms given up.", self._counts.num_grammar_timeouts),
-        ]
-        for name, help_text, value in counters:
-            yield self._counter(name, help_text, value)
-
-    def _latencies(self, told: EngineStatistics) -> Iterator[Metric]:
-        of = told.latencies
-        yield self._histogram("request_queue_time_seconds", "Until admission.", of.queue_s)
-        yield self._histogram("time_to_first_token_seconds", "Until the first token.", of.ttft_s)
-        yield self._histogram("inter_token_latency_seconds", "Per token behind it.", of.tpot_s)
-        yield self._histogram("e2e_request_latency_seconds", "Until the end.", of.total_s)
-
-    def _server(self) -> Iterator[Metric]:
-        pulse, counts = self._pulse, self._counts
-        yield self._gauge("http_requests_active", "Requests under way.", self._active())
-        yield self._gauge("engine_silent_seconds", "Since the engine answered.", pulse.silent_s)
-        yield self._gauge("seconds_since_last_token", "Since a token.", pulse.since_token_s)
-        yield self._counter("http_clients_gone", "Clients that left early.", counts.num_gone)
-        requests = CounterMetricFamily(
-            f"{_PREFIX}http_requests", "Requests by path and status.", labels=["path", "status"]
-        )
-        for (path, status), number in sorted(counts.requests.items()):
+        now = Snapshot(self._statistics(), self._counts, self._pulse, self._active())
+        for one in GAUGES:
+            gauge = GaugeMetricFamily(PREFIX + one.name, one.help, labels=["model_name"])
+            gauge.add_metric([self._model], one.read(now))
+            yield gauge
+        for one in COUNTERS:
+            counter = CounterMetricFamily(PREFIX + one.name, one.help, labels=["model_name"])
+            counter.add_metric([self._model], one.read(now))
+            yield counter
+        for latency in LATENCIES:
+            yield self._histogram(latency, now.engine)
+        name, help_text, labels = REQUESTS
+        requests = CounterMetricFamily(PREFIX + name, help_text, labels=labels)
+        for (path, status), number in sorted(self._counts.requests.items()):
             requests.add_metric([path, str(status)], number)
         yield requests
 
-    def _gauge(self, name: str, help_text: str, value: float) -> Metric:
-        family = GaugeMetricFamily(_PREFIX + name, help_text, labels=["model_name"])
-        family.add_metric([self._model], value)
-        return family
-
-    def _counter(self, name: str, help_text: str, value: float) -> Metric:
-        family = CounterMetricFamily(_PREFIX + name, help_text, labels=["model_name"])
-        family.add_metric([self._model], value)
-        return family
-
-    def _histogram(self, name: str, help_text: str, told: Distribution) -> Metric:
+    def _histogram(self, latency: Latency, engine: EngineStatistics) -> Metric:
+        told = latency.read(engine.latencies)
         buckets: list[tuple[str, float]] = []
         total = 0
         for bound, count in zip((*told.bounds, float("inf")), told.counts, strict=True):
             total += count
             buckets.append(("+Inf" if bound == float("inf") else f"{bound:g}", total))
-        family = HistogramMetricFamily(_PREFIX + name, help_text, labels=["model_name"])
+        family = HistogramMetricFamily(PREFIX + latency.name, latency.help, labels=["model_name"])
         family.add_metric([self._model], buckets, told.total_s)
         return family
 

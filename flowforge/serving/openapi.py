@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib.metadata import version
@@ -35,7 +35,7 @@ class _Operation:
     path: str
     summary: str
     body: type[BaseModel] | None = None
-    answers: Mapping[int, tuple[str, str]] = ()  # type: ignore[assignment]  # filled by each
+    answers: Mapping[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
     refusals: tuple[int, ...] = (401, 429, 503)
     headers: tuple[str, ...] = ()
 
@@ -69,8 +69,22 @@ def _operations() -> tuple[_Operation, ...]:
         ),
         _Operation("get", "/v1/models", "The models that are served.", None, listed),
         _Operation("get", "/v1/models/{model}", "One of them.", None, one, _OF_RUNS),
-        _Operation("post", "/tokenize", "A text as tokens.", TokenizeRequest, one, _OF_BODIES),
-        _Operation("post", "/detokenize", "Tokens as text.", DetokenizeRequest, one, _OF_BODIES),
+        _Operation(
+            "post",
+            "/tokenize",
+            "A text as tokens; also below `/v1`.",
+            TokenizeRequest,
+            one,
+            _OF_BODIES,
+        ),
+        _Operation(
+            "post",
+            "/detokenize",
+            "Tokens as text; also below `/v1`.",
+            DetokenizeRequest,
+            one,
+            _OF_BODIES,
+        ),
         _Operation("get", "/v1/workflows", "The workflows that are served.", None, listed),
         _Operation(
             "get",
@@ -212,6 +226,24 @@ _REFUSALS = {
     500: "The server failed.",
     503: "The server takes no requests now.",
 }
+
+
+ERROR_CODES = (
+    ("invalid_json", 400, "The body is no JSON object, or nested too deep."),
+    ("no_such_question", 400, "The run does not ask what is answered."),
+    ("context_length_exceeded", 400, "Prompt and answer do not fit the model's context."),
+    ("content_filter", 400, "A hook blocks the prompt."),
+    ("invalid_api_key", 401, "The server wants a key, and this is none of its."),
+    ("not_found", 404, "There is no such run or workflow, or it is another key's."),
+    ("model_not_found", 404, "The model is not served here."),
+    ("unknown_url", 404, "There is no such path."),
+    ("method_not_allowed", 405, "The path has other methods; `Allow` says which."),
+    ("request_timeout", 408, "The body did not come in time."),
+    ("request_too_large", 413, "The body is larger than the server takes."),
+    ("rate_limit_exceeded", 429, "Too many requests of this key; `Retry-After` says when."),
+    ("unavailable", 503, "The server ends, or has as many requests as it takes."),
+)
+"""Codes of failures that are not codes of FlowForge: each with its status, and when it is told."""
 
 
 @cache

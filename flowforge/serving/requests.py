@@ -26,16 +26,21 @@ def _wrong(field: str, problem: str) -> PydanticCustomError:
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
+    # What stands below a field is its description in the OpenAPI document.
+    model_config = ConfigDict(extra="ignore", strict=True, use_attribute_docstrings=True)
 
 
 class FunctionSpec(_Body):
     """A function that the model may call."""
 
     name: str = Field(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_.-]+$")
+    """Letters, digits, `_`, `.` and `-`."""
     description: str | None = None
+    """What it is for; the model reads it."""
     parameters: dict[str, Any] | None = None
+    """JSON Schema of its arguments."""
     strict: bool | None = None
+    """Refuse a schema with keywords that arguments cannot be held to."""
 
 
 class ToolSpec(_Body):
@@ -63,6 +68,7 @@ class CalledFunction(_Body):
 
     name: str
     arguments: str
+    """JSON text."""
 
 
 class Call(_Body):
@@ -77,6 +83,7 @@ class Part(_Body):
     """A part of a message. Only text and refusals can be read here."""
 
     type: str
+    """`text` or `refusal`."""
     text: str | None = None
     refusal: str | None = None
 
@@ -85,11 +92,16 @@ class ChatMessage(_Body):
     """One message. tool_call_id: which call a tool's message answers."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
+    """`developer` is `system`."""
     content: str | list[Part] | None = None
+    """A text, or parts of text."""
     name: str | None = None
+    """Who says it; told by chat templates that have names."""
     refusal: str | None = None
     tool_calls: list[Call] | None = None
+    """What an assistant's message called."""
     tool_call_id: str | None = None
+    """Which call a tool's message answers."""
 
 
 class SchemaSpec(_Body):
@@ -100,7 +112,9 @@ class SchemaSpec(_Body):
     name: str = Field(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")
     description: str | None = None
     json_schema: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+    """The schema."""
     strict: bool | None = None
+    """Refuse keywords that the answer cannot be held to; without it they are passed over."""
 
 
 class ResponseFormat(_Body):
@@ -108,6 +122,7 @@ class ResponseFormat(_Body):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: SchemaSpec | None = None
+    """With `json_schema` as the type."""
 
     @model_validator(mode="after")
     def _has_schema(self) -> ResponseFormat:
@@ -122,45 +137,74 @@ class StructuredOutputs(_Body):
     model_config = ConfigDict(extra="ignore", strict=True, populate_by_name=True)
 
     json_: dict[str, Any] | str | bool | None = Field(default=None, alias="json")
+    """A JSON Schema, or its text."""
     regex: str | None = None
+    """A regular expression for the whole answer."""
     choice: list[str] | None = Field(default=None, min_length=1)
+    """Texts of which one is the answer."""
     grammar: str | None = None
+    """A Lark grammar."""
     json_object: bool | None = None
+    """Any JSON object."""
 
 
 class StreamOptions(_Body):
     """include_usage: the last chunk before the end tells what all cost."""
 
     include_usage: bool | None = None
+    """The last chunk before the end tells what all cost."""
 
 
 class SamplingFields(_Body):
     """What chats and completions share."""
 
     model: str = Field(min_length=1)
+    """Which model answers, by one of its names."""
     n: int | None = Field(default=None, ge=1, le=128)
+    """Answers to one prompt, which is computed once."""
     stream: bool | None = None
+    """Send the answer as events, while it is written."""
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    """Of the answer, at most."""
     temperature: float | None = Field(default=None, ge=0, le=2)
+    """0 always takes the likeliest token; 1 without it."""
     top_p: float | None = Field(default=None, ge=0, le=1)
+    """Of the likeliest tokens, those that come to this probability."""
     top_k: int | None = Field(default=None, ge=-1, le=2**31 - 1)
+    """The likeliest tokens; 0 and -1 are all."""
     min_p: float | None = Field(default=None, ge=0, le=1)
+    """Tokens with at least this share of the likeliest one's probability."""
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    """Subtracted from the logits of tokens that the answer has."""
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    """The same, for each time that it has them."""
     repetition_penalty: float | None = Field(default=None, gt=0, le=100)
+    """For all tokens of prompt and answer: above 1 makes them rarer."""
     logit_bias: dict[str, float] | None = None
+    """Added to the logits of token ids."""
     seed: int | None = Field(default=None, ge=-(2**63), le=2**64 - 1)
+    """The same seed gives the same answer, whatever else is asked."""
     stop: str | list[str] | None = None
+    """Texts that end the answer, and are no part of it; at most 64."""
     min_tokens: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    """Before which the answer cannot end."""
     ignore_eos: bool | None = None
+    """Go on behind the end, to the limit of tokens."""
     cache_salt: str | None = None
+    """Parts the prefix cache of one key further."""
     user: str | None = None
+    """Passed over."""
     structured_outputs: StructuredOutputs | None = None
+    """The form of the answer, as vLLM says it."""
     guided_json: dict[str, Any] | str | bool | None = None
+    """The older `structured_outputs.json`."""
     guided_regex: str | None = None
+    """The older `structured_outputs.regex`."""
     guided_choice: list[str] | None = Field(default=None, min_length=1)
+    """The older `structured_outputs.choice`."""
     guided_grammar: str | None = None
+    """The older `structured_outputs.grammar`."""
 
     @model_validator(mode="after")
     def _has_stops(self) -> SamplingFields:
@@ -181,14 +225,23 @@ class ChatRequest(SamplingFields):
     """POST /v1/chat/completions."""
 
     messages: list[ChatMessage] = Field(min_length=1)
+    """The conversation; the last message is what is answered."""
     max_completion_tokens: Count | None = None
+    """Of the answer, at most; goes before `max_tokens`. Without both, to the end of the context."""
     logprobs: bool | None = None
+    """Tell the log probability of each token."""
     top_logprobs: int | None = Field(default=None, ge=0, le=_MOST_LOGPROBS)
+    """And of so many of the likeliest at its place."""
     response_format: ResponseFormat | None = None
+    """The form of the answer."""
     tools: list[ToolSpec] | None = Field(default=None, max_length=128)
+    """What the model may call."""
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    """Whether it may call, must, or what."""
     parallel_tool_calls: bool | None = None
+    """False: at most one call."""
     continue_final_message: bool | None = None
+    """Go on with the last message instead of answering it."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> ChatRequest:
@@ -210,11 +263,16 @@ class CompletionRequest(SamplingFields):
     """POST /v1/completions."""
 
     prompt: str | list[str] | list[int] | list[list[int]]
+    """One or several, each a text or token ids."""
     max_tokens: int | None = Field(default=_TOKENS_OF_COMPLETIONS, ge=0, le=2**31 - 1)
     best_of: int | None = Field(default=None, ge=1, le=128)
+    """As many as `n`."""
     echo: bool | None = None
+    """Give the prompt back in front of the text."""
     logprobs: int | None = Field(default=None, ge=0, le=_MOST_LOGPROBS)
+    """Log probabilities of each token, with so many of the likeliest."""
     suffix: str | None = None
+    """Not supported."""
 
     @field_validator("max_tokens")
     @classmethod
@@ -247,10 +305,15 @@ class TokenizeRequest(_Body):
 
     model: str | None = None
     prompt: str | None = None
+    """A text."""
     messages: list[ChatMessage] | None = Field(default=None, min_length=1)
+    """Or a chat, as its prompt."""
     tools: list[ToolSpec] | None = None
+    """Of the chat."""
     add_special_tokens: bool = True
+    """Begin as the model's texts begin."""
     return_token_strs: bool = False
+    """Give each token's text, too."""
 
     @model_validator(mode="after")
     def _has_one(self) -> TokenizeRequest:
@@ -270,11 +333,15 @@ class RunRequest(_Body):
     """POST /v1/workflows/NAME/runs."""
 
     inputs: dict[str, Any] = {}
+    """Of the workflow, by their names."""
     seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
+    """For everything random; without it one is drawn."""
 
 
 class AnswerRequest(_Body):
     """POST /v1/runs/ID/answers: what a person says to the question of a step."""
 
     path: str = Field(min_length=1)
+    """The step that asks."""
     text: str
+    """What is said to it."""

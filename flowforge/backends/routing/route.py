@@ -34,9 +34,30 @@ Stick = Literal["run", "conversation", "step", "none"]
 By = Literal["weight", "load"]
 _COUNTERS = re.compile(r"\[\d+\]|[#.]\d+")
 """What tells instances and tries of one step apart."""
-_KEYS = ("rules", "weights", "by", "sticky", "shadow", "fallback", "failures", "pause")
-_RULE_KEYS = ("to", "step", "tag", "longer_than", "shorter_than")
-_SHADOW_KEYS = ("to", "share", "wait")
+ROUTE_KEYS = {
+    "rules": "Tables, of which the first that is true of a request decides, before the weights.",
+    "weights": "Models with numbers: how many requests each gets, beside the others.",
+    "by": "`weight` draws by the weights; `load` asks the one with the fewest open requests for "
+    "its weight. `weight` without it.",
+    "sticky": "What always goes to one model: `run`, `conversation`, `step` or `none`. `run` "
+    "without it.",
+    "shadow": "A table: a second model that is asked as well, and whose answer nobody sees.",
+    "fallback": "Models that a request goes to in turn when it fails.",
+    "failures": "After so many in a row a model is left alone; 5 without it.",
+    "pause": "For how long, as `30s`, which it is without it.",
+}
+RULE_KEYS = {
+    "to": "The model that requests go to of which all that follows is true.",
+    "step": "A step path, in which `*` is any text.",
+    "tag": "A word under the step's `tags`.",
+    "longer_than": "The prompt has more characters.",
+    "shorter_than": "The prompt has fewer characters.",
+}
+SHADOW_KEYS = {
+    "to": "The second model.",
+    "share": "Of the requests, from 0 to 1; all without it.",
+    "wait": "How long it is waited for at a run's end, as `10s`, which it is without it.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +202,7 @@ def _fraction(route: str, key: str) -> float:
 def read_route(name: str, table: Table) -> tuple[Route | None, list[TableProblem]]:
     """The route of a table; None beside every problem that it has."""
     reader = TableReader(table)
-    reader.check_keys(_KEYS, f"route {name!r}")
+    reader.check_keys(ROUTE_KEYS, f"route {name!r}")
     if not NAME.fullmatch(name):
         reader.report(None, f"route name {name[:60]!r} is not allowed", "letters, digits, '_.-'")
     weights = reader.read("weights", _weights, "models with numbers, some above 0") or {}
@@ -219,7 +240,7 @@ def _rules(reader: TableReader, table: Table) -> tuple[Rule, ...]:
             reader.report("rules", f"rule {number} must be a table, as {{ tag = 'x', to = … }}")
             continue
         inner = TableReader(cast("Table", one))
-        inner.check_keys(_RULE_KEYS, f"rule {number}")
+        inner.check_keys(RULE_KEYS, f"rule {number}")
         rule = Rule(
             inner.read("to", text_of_value, "a model") or "",
             inner.read("step", text_of_value, "a step path, in which '*' is any text"),
@@ -242,7 +263,7 @@ def _shadow(reader: TableReader, table: Table) -> Shadow | None:
         reader.report("shadow", "'shadow' must be a table, as { to = 'remote/new', share = 0.1 }")
         return None
     inner = TableReader(cast("Table", told))
-    inner.check_keys(_SHADOW_KEYS, "'shadow'")
+    inner.check_keys(SHADOW_KEYS, "'shadow'")
     share = inner.read("share", _share, "a number from 0 to 1")
     shadow = Shadow(
         inner.read("to", text_of_value, "a model") or "",
