@@ -39,8 +39,10 @@ class EngineConfig:
     dtype: what weights and activations are computed in. auto: in what the model was published in,
     float32 where the CPU has no bfloat16; float32 products of few rows are taken from the weights
     as they are stored (4 and 8 bits of a GGUF file, bfloat16) by the engine's own kernels, where
-    that is quicker; the numbers are the same, the order of sums is not. int4: the same, and refused
-    for a model without 4-bit weights. float32, bfloat16: by torch alone.
+    that is quicker; the numbers are the same, the order of sums is not. int4: for a model with
+    4-bit weights; its products with weights of 4 and 8 bits are of integers: what they are
+    multiplied with is rounded to 8 bits, one scale for 32 numbers. Quicker, and not exact.
+    float32, bfloat16: by torch alone.
     is_deterministic: results have the same bits whatever else is in a step, was cached, forked or
     evicted: every product and all attention by the engine's kernels, whose order of sums depends on
     nothing else. Needs float32 arithmetic and a C compiler, and a model without experts. Unasked it

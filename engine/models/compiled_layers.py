@@ -29,11 +29,13 @@ from flowforge.engine.native.compilation import load_library
 from flowforge.engine.native.layers_library import (
     ACTIVATIONS,
     NORMS,
+    ROUNDED,
     CompiledLayer,
     LayersCall,
     LayersLibrary,
     Turns,
 )
+from flowforge.engine.native.library import RoundedRows
 
 if TYPE_CHECKING:
     from flowforge.engine.models.config import ModelConfig
@@ -89,9 +91,10 @@ class CompiledLayers:
             for idx, layer in enumerate(weights.layers)
         ]
         self._layers = (CompiledLayer * len(layers))(*layers)
-        linears = (linear for layer in weights.layers for linear in _linears(layer))
-        self.most_rows = min(most_native_rows(linear) for linear in linears)
-        self._buffers = _Buffers(config, 0)
+        every_linear = [linear for layer in weights.layers for linear in _linears(layer)]
+        self.most_rows = min(most_native_rows(linear) for linear in every_linear)
+        self._rounds = any(_matrix(linear).rounds for linear in every_linear)
+        self._buffers = _Buffers(config, 0, rounds=self._rounds)
 
     def forward(
         self, hidden: torch.Tensor, angles: dict[RopeConfig, Angles], attention: CompiledAttention
@@ -104,7 +107,7 @@ class CompiledLayers:
         config = self._config
         num_tokens = hidden.shape[0]
         if num_tokens > self._buffers.num_tokens:
-            self._buffers = _Buffers(config, num_tokens)
+            self._buffers = _Buffers(config, num_tokens, rounds=self._rounds)
         buffers = self._buffers
         out = torch.empty_like(hidden)
         turns = (Turns * len(self._ropes))(
@@ -113,7 +116,7 @@ class CompiledLayers:
                 for rope in self._ropes
             )
         )
-        counters = torch.zeros((8 * config.num_layers + 1, 3), dtype=torch.int32)
+        counters = torch.zeros((9 * config.num_layers + 1, 3), dtype=torch.int32)
         call = attention.call
         width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
         call.num_heads = config.num_heads
@@ -136,6 +139,7 @@ class CompiledLayers:
                 qkv=buffers.qkv.data_ptr(),
                 projected=buffers.projected.data_ptr(),
                 gate_up=buffers.gate_up.data_ptr(),
+                **{name: rows.call for name, rows in buffers.rounded.items()},
                 counters=counters.data_ptr(),
                 num_layers=config.num_layers,
                 hidden_size=config.hidden_size,
@@ -167,7 +171,9 @@ class CompiledLayers:
 class _Buffers:
     """What the threads of a call write between two parts of a layer, for so many tokens at most."""
 
-    def __init__(self, config: ModelConfig, num_tokens: int) -> None:
+    def __init__(self, config: ModelConfig, num_tokens: int, *, rounds: bool) -> None:
+        """rounds: whether a product multiplies in integers."""
+
         def room(size: int) -> torch.Tensor:
             return torch.empty(num_tokens * size, dtype=torch.float32)
 
@@ -177,6 +183,12 @@ class _Buffers:
         self.qkv = room((num_heads + 2 * config.num_kv_heads) * config.head_dim)
         self.attended, self.sums = room(num_heads * config.head_dim), room(2 * num_heads)
         self.gate_up = room(2 * config.intermediate_size)
+        widths = (config.hidden_size, num_heads * config.head_dim, config.intermediate_size)
+        self.rounded = {
+            name: RoundedRows(num_tokens, width)
+            for name, width in zip(ROUNDED, widths, strict=True)
+            if rounds
+        }
 
 
 def _linears(layer: LayerWeights) -> tuple[Linear, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 import torch.nn.functional as F
 
+from flowforge.engine.models.quantized import GROUP_BYTES
 from flowforge.engine.native.library import GROUP_SIZE, find_library
 from flowforge.errors import EngineError
 
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     Linear: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
     """From [T, columns in] to [T, rows out], in one dtype."""
 
-KernelUse: TypeAlias = Literal["never", "measured", "always"]
+KernelUse: TypeAlias = Literal["never", "measured", "always", "rounded"]
 """When products are left to the engine's own kernels. always: every row has the same bits in every
-batch."""
+batch. rounded: as always where the kernels know a matrix; weights of four and eight bits are
+multiplied in integers, with rows that are rounded to 8 bits."""
 
 ALL_ROWS = 1 << 30
 """A limit that no step reaches."""
@@ -83,9 +85,12 @@ class NativeLinear:
         stored: StoredMatrix,
         num_rows_out: int,
         bias: torch.Tensor | None,
+        *,
+        rounds: bool = False,
     ) -> None:
+        """rounds: as in `LinearLibrary.pack`."""
         self._library = library
-        self.matrix = library.pack(stored.kind, stored.weight, num_rows_out, bias)
+        self.matrix = library.pack(stored.kind, stored.weight, num_rows_out, bias, rounds=rounds)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """See `Linear`; float32."""
@@ -150,12 +155,13 @@ class LinearMaker:
                 "by compiled kernels",
                 help="leave is_deterministic out",
             )
-        is_large = weight.numel() >= _LEAST_VALUES or self.use == "always"
+        is_large = weight.numel() >= _LEAST_VALUES or self.use in ("always", "rounded")
         if library is None or not (is_known and is_large):
             return dense
         stored = StoredMatrix("float32", weight.contiguous()) if stored is None else stored
-        native = NativeLinear(library, stored, num_rows_out, bias)
-        if self.use == "always":
+        rounds = self.use == "rounded" and stored.kind in GROUP_BYTES
+        native = NativeLinear(library, stored, num_rows_out, bias, rounds=rounds)
+        if self.use in ("always", "rounded"):
             return native
         shape = MatrixShape(stored.kind, num_rows_out, num_columns_in)
         others = self.made.setdefault(shape, [])

@@ -55,7 +55,7 @@ def weight_size(
             dtype = choose_dtype(checkpoint.stored_dtype, has_bfloat16=has_bfloat16)
         case "int4":
             _require_4_bit(directory)
-            dtype = torch.float32
+            dtype, kernels = torch.float32, "rounded"
         case "float32" | "bfloat16":
             dtype = torch.float32 if choice == "float32" else torch.bfloat16
             kernels = "never"
@@ -63,7 +63,7 @@ def weight_size(
             assert_never(choice)
     if is_deterministic:
         _require_deterministic(dtype)
-        kernels = "always"
+        kernels = "rounded" if kernels == "rounded" else "always"
     if part is not None:
         checkpoint = part.cut(checkpoint, False)
     num_bytes = checkpoint.num_values * dtype.itemsize

@@ -136,10 +136,11 @@ INLINE void attend(int n, const struct tile *tile, const struct query *queries, 
         results[i][j] = load(queries[i].out + d + j * LANES) * all(kept[i]);
     for (int row = first; row < last; row++) {
       const float *v = tile->v[row] + d;
-      for (int i = 0; i < n; i++) {
-        vec weight = all(weights[i][row]);
-        for (int j = 0; j < BLOCK; j++)
-          results[i][j] = multiply_add(weight, load(v + j * LANES), results[i][j]);
+      vec of_row[MOST_QUERIES];
+      for (int i = 0; i < n; i++) of_row[i] = all(weights[i][row]);
+      for (int j = 0; j < BLOCK; j++) {
+        vec of_v = load(v + j * LANES);
+        for (int i = 0; i < n; i++) results[i][j] = multiply_add(of_row[i], of_v, results[i][j]);
       }
     }
     for (int i = 0; i < n; i++)

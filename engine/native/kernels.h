@@ -12,10 +12,27 @@ struct matrix {
   const uint8_t *weight;
   const float *bias; /* of outputs, or null */
   int64_t kind, num_outputs, depth;
+  int64_t rounds; /* whether rows are rounded to 8 bits before; only with packed weights */
 };
+
+/* Values of a row that share a scale, in weights of four and eight bits and in rounded rows. */
+#define GROUP 32
 
 /* Outputs that are computed side by side. */
 #define PANEL 16
+
+/* Rows in 8 bits. */
+struct rounded {
+  int8_t *integers; /* [num_rows, depth]; of a group those of k = 8 * s + b at 4 * b + s */
+  float *scales;    /* [num_rows, depth / GROUP, 2]: of the integers, and times their sum */
+};
+
+/* Rounds values, a multiple of GROUP, to where those of all rows have their place from `first` on. */
+void round_rows(const float *x, int64_t length, const struct rounded *to, int64_t first);
+
+/* As `multiply_panels`, for packed weights and a matrix whose rows are to be rounded. */
+void multiply_rounded(const struct matrix *matrix, const struct rounded *x, float *out,
+                      int64_t num_rows, int adds, int64_t first, int64_t last);
 
 /* Panels [first, last) of out[m, n] = bias[n] + sum over k of x[m, k] * weight[n, k]; added to what is
  * there if `adds`. x: [num_rows, depth], out: [num_rows, num_outputs], contiguous. */

@@ -46,12 +46,14 @@ struct rope {
   int64_t num_rows;
 };
 
-/* What the threads write between two parts. */
+/* What the threads write between two parts. rounded: what a product that rounds reads instead of the
+ * floats of the same name, null where there is none. */
 struct buffers {
   float *normed;    /* [num_tokens, hidden_size] */
   float *qkv;       /* [num_tokens, (num_heads + 2 * num_kv_heads) * head_dim] */
   float *projected; /* [num_tokens, hidden_size] */
   float *gate_up;   /* [2, num_tokens, mlp_size] */
+  struct rounded rounded_normed, rounded_attended, rounded_gated;
 };
 
 struct step {
@@ -63,7 +65,7 @@ struct step {
   float *out;                  /* [num_tokens, hidden_size]: behind the final norm */
   const float *final_norm;
   struct buffers buffers;
-  int32_t *counters; /* [8 * num_layers + 1, 3], zeros */
+  int32_t *counters; /* [9 * num_layers + 1, 3], zeros */
   int64_t num_layers, hidden_size, mlp_size, activation;
   float epsilon;
 };
@@ -161,41 +163,60 @@ static int64_t first_panel(int64_t num_panels, int64_t piece, int64_t num_pieces
   return least(2 * ((num_panels + 1) / 2 * piece / num_pieces), num_panels);
 }
 
-static void multiply(const struct matrix *matrix, const float *x, float *out, int64_t num_rows,
+/* Rows as products read them: rounded if the matrix wants them so. */
+struct input {
+  const float *x;
+  const struct rounded *rounded;
+};
+
+static void multiply_some(const struct matrix *matrix, struct input input, float *out,
+                          int64_t num_rows, int adds, int64_t first, int64_t last) {
+  if (matrix->rounds) multiply_rounded(matrix, input.rounded, out, num_rows, adds, first, last);
+  else multiply_panels(matrix, input.x, out, num_rows, adds, first, last);
+}
+
+static void multiply(const struct matrix *matrix, struct input input, float *out, int64_t num_rows,
                      int adds, int64_t piece, int64_t num_pieces) {
   int64_t panels = panels_of(matrix);
-  multiply_panels(matrix, x, out, num_rows, adds, first_panel(panels, piece, num_pieces),
-                  first_panel(panels, piece + 1, num_pieces));
+  multiply_some(matrix, input, out, num_rows, adds, first_panel(panels, piece, num_pieces),
+                first_panel(panels, piece + 1, num_pieces));
+}
+
+static struct input normed_of(const struct step *step) {
+  return (struct input){step->buffers.normed, &step->buffers.rounded_normed};
 }
 
 static void multiply_qkv(const struct work *work, int64_t piece, int64_t num_pieces) {
   const struct step *step = work->step;
-  multiply(&work->layer->qkv, step->buffers.normed, step->buffers.qkv, step->attention->num_tokens,
-           0, piece, num_pieces);
+  multiply(&work->layer->qkv, normed_of(step), step->buffers.qkv, step->attention->num_tokens, 0,
+           piece, num_pieces);
 }
 
 /* Adds a product to the hidden states, or leaves it for the norm behind it. */
-static void project(const struct step *step, const struct matrix *matrix, const float *x,
+static void project(const struct step *step, const struct matrix *matrix, struct input input,
                     const float *post_norm, int64_t piece, int64_t num_pieces) {
-  multiply(matrix, x, post_norm ? step->buffers.projected : step->hidden,
+  multiply(matrix, input, post_norm ? step->buffers.projected : step->hidden,
            step->attention->num_tokens, post_norm == 0, piece, num_pieces);
 }
 
 static void project_attended(const struct work *work, int64_t piece, int64_t num_pieces) {
-  project(work->step, &work->layer->output, work->step->attention->out,
-          work->layer->attention_post_norm, piece, num_pieces);
+  const struct step *step = work->step;
+  struct input input = {step->attention->out, &step->buffers.rounded_attended};
+  project(step, &work->layer->output, input, work->layer->attention_post_norm, piece, num_pieces);
 }
 
 static void project_gated(const struct work *work, int64_t piece, int64_t num_pieces) {
   const struct step *step = work->step;
-  project(step, &work->layer->down,
-          step->buffers.gate_up + step->attention->num_tokens * step->mlp_size,
-          work->layer->mlp_post_norm, piece, num_pieces);
+  struct input input = {step->buffers.gate_up + step->attention->num_tokens * step->mlp_size,
+                        &step->buffers.rounded_gated};
+  project(step, &work->layer->down, input, work->layer->mlp_post_norm, piece, num_pieces);
 }
 
-/* hidden += norm(projected), if there is a weight for that, then to = norm(hidden). */
+/* hidden += norm(projected), if there is a weight for that, then to = norm(hidden), for a product with
+ * `next`; null: for whoever reads the last hidden states. */
 static void norm_rows(const struct step *step, const float *post_norm, const float *weight,
-                      float *to, int64_t piece, int64_t num_pieces) {
+                      const struct matrix *next, int64_t piece, int64_t num_pieces) {
+  float *to = next ? step->buffers.normed : step->out;
   int64_t num_tokens = step->attention->num_tokens, size = step->hidden_size;
   int64_t last = num_tokens * (piece + 1) / num_pieces;
   for (int64_t m = num_tokens * piece / num_pieces; m < last; m++) {
@@ -205,26 +226,27 @@ static void norm_rows(const struct step *step, const float *post_norm, const flo
       for (int64_t i = 0; i < size; i++) hidden[i] += projected[i];
     }
     norm(hidden, weight, step->epsilon, size, to + m * size);
+    if (next && next->rounds)
+      round_rows(to + m * size, size, &step->buffers.rounded_normed, m * size);
   }
 }
 
 static void norm_embedded(const struct work *work, int64_t piece, int64_t num_pieces) {
-  norm_rows(work->step, 0, work->layer->attention_norm, work->step->buffers.normed, piece,
-            num_pieces);
+  norm_rows(work->step, 0, work->layer->attention_norm, &work->layer->qkv, piece, num_pieces);
 }
 
 static void norm_attended(const struct work *work, int64_t piece, int64_t num_pieces) {
-  norm_rows(work->step, work->layer->attention_post_norm, work->layer->mlp_norm,
-            work->step->buffers.normed, piece, num_pieces);
+  const struct layer *layer = work->layer;
+  norm_rows(work->step, layer->attention_post_norm, layer->mlp_norm, &layer->gate_up, piece,
+            num_pieces);
 }
 
 /* For the next layer, or behind the last one. */
 static void norm_layer(const struct work *work, int64_t piece, int64_t num_pieces) {
   const struct step *step = work->step;
-  int is_last = work->layer_idx + 1 == step->num_layers;
-  norm_rows(step, work->layer->mlp_post_norm,
-            is_last ? step->final_norm : work->layer[1].attention_norm,
-            is_last ? step->out : step->buffers.normed, piece, num_pieces);
+  const struct layer *next = work->layer_idx + 1 < step->num_layers ? work->layer + 1 : 0;
+  norm_rows(step, work->layer->mlp_post_norm, next ? next->attention_norm : step->final_norm,
+            next ? &next->qkv : 0, piece, num_pieces);
 }
 
 /* x = x * cosines + (x rolled by half) * sines, of its first rows. */
@@ -279,6 +301,15 @@ static void attend(const struct work *work, int64_t piece, int64_t num_pieces) {
   attend_task(&attention, piece);
 }
 
+static void round_attended(const struct work *work, int64_t piece, int64_t num_pieces) {
+  const struct attention *attention = work->step->attention;
+  int64_t size = attention->num_heads * attention->head_dim;
+  int64_t first = attention->num_tokens * piece / num_pieces;
+  int64_t last = attention->num_tokens * (piece + 1) / num_pieces;
+  struct rounded rounded = work->step->buffers.rounded_attended;
+  round_rows(attention->out + first * size, (last - first) * size, &rounded, first * size);
+}
+
 INLINE vec silu(vec x) {
   vec turned = all(0.0f) - x;
   ivec is_high = turned > all(88.0f);
@@ -301,14 +332,20 @@ static void gate(const struct work *work, int64_t piece, int64_t num_pieces) {
   float *halves[2] = {step->buffers.gate_up, step->buffers.gate_up + num_tokens * size};
   for (int half = 0; half < 2; half++) {
     struct matrix matrix = half_of(&work->layer->gate_up, half);
-    multiply_panels(&matrix, step->buffers.normed, halves[half], num_tokens, 0, first, last);
+    multiply_some(&matrix, normed_of(step), halves[half], num_tokens, 0, first, last);
   }
-  for (int64_t m = 0; m < num_tokens; m++)
+  struct rounded rounded = step->buffers.rounded_gated;
+  for (int64_t m = 0; m < num_tokens; m++) {
+    float *gates = halves[0] + m * size, *gated = halves[1] + m * size;
     for (int64_t i = first * PANEL; i < last * PANEL; i += LANES) {
-      vec x = load(halves[0] + m * size + i);
+      vec x = load(gates + i);
       vec opened = step->activation == SILU ? silu(x) : gelu_tanh(x);
-      store(halves[1] + m * size + i, opened * load(halves[1] + m * size + i));
+      store(gated + i, opened * load(gated + i));
     }
+    /* Pairs of panels are groups of the next product. */
+    if (work->layer->down.rounds)
+      round_rows(gated + first * PANEL, (last - first) * PANEL, &rounded, m * size + first * PANEL);
+  }
 }
 
 /* --- layers ---------------------------------------------------------------------------------- */
@@ -330,6 +367,7 @@ static void run_layers(const struct step *step, int num_threads) {
     share(&work, &counter, multiply_qkv, pieces_of(panels_of(&layer->qkv) / 2, num_threads));
     share(&work, &counter, place_heads, by_token);
     share(&work, &counter, attend, attention->num_kv_heads * attention->num_parts);
+    if (layer->output.rounds) share(&work, &counter, round_attended, by_token);
     share(&work, &counter, project_attended, pieces_of(panels_of(&layer->output) / 2, num_threads));
     share(&work, &counter, norm_attended, by_token);
     share(&work, &counter, gate, pieces_of(step->mlp_size / PANEL / 2, num_threads));

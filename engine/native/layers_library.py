@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from flowforge.engine.native.compilation import void_function
-from flowforge.engine.native.library import MatrixCall
+from flowforge.engine.native.library import MatrixCall, RoundedCall
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +15,8 @@ ACTIVATIONS = ("silu", "gelu_tanh")
 """As `enum activation` of layers.c numbers them."""
 
 NORMS = ("attention_norm", "attention_post_norm", "mlp_norm", "mlp_post_norm")
+
+ROUNDED = ("rounded_normed", "rounded_attended", "rounded_gated")
 
 
 class CompiledLayer(ctypes.Structure):
@@ -43,6 +45,7 @@ class LayersCall(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("layers", "ropes", "attention", "rows")),
         *((name, ctypes.c_void_p) for name in ("hidden", "out", "final_norm")),
         *((name, ctypes.c_void_p) for name in ("normed", "qkv", "projected", "gate_up")),
+        *((name, RoundedCall) for name in ROUNDED),
         ("counters", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("num_layers", "hidden_size")),
         *((name, ctypes.c_int64) for name in ("mlp_size", "activation")),

@@ -36,8 +36,24 @@ class MatrixCall(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("weight", "bias")),
-        *((name, ctypes.c_int64) for name in ("kind", "num_outputs", "depth")),
+        *((name, ctypes.c_int64) for name in ("kind", "num_outputs", "depth", "rounds")),
     )
+
+
+class RoundedCall(ctypes.Structure):
+    """`struct rounded` of kernels.h."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("integers", "scales"))
+
+
+class RoundedRows:
+    """Room for rows in 8 bits, so many at most, and where it is."""
+
+    def __init__(self, num_rows: int, num_columns: int) -> None:
+        """num_columns: a multiple of `GROUP_SIZE`."""
+        self._integers = torch.empty(num_rows * num_columns, dtype=torch.int8)
+        self._scales = torch.empty(num_rows * num_columns // GROUP_SIZE * 2)
+        self.call = RoundedCall(self._integers.data_ptr(), self._scales.data_ptr())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +74,7 @@ class LinearLibrary:
         self.path = path
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self._linear = void_function(
-            path, "flowforge_linear", (pointer, pointer, pointer, number, ctypes.c_int)
+            path, "flowforge_linear", (pointer, pointer, pointer, pointer, number, ctypes.c_int)
         )
         self._pack = void_function(
             path, "flowforge_pack", (ctypes.c_int, pointer, pointer, number, number, ctypes.c_int)
@@ -76,12 +92,17 @@ class LinearLibrary:
         weight: torch.Tensor,
         num_rows_out: int,
         bias: torch.Tensor | None = None,
+        *,
+        rounds: bool = False,
     ) -> PackedMatrix:
         """Bring a matrix into the form that the kernels read.
 
         weight: contiguous, as stored; four and eight bits are copied, others kept as they are. Its
-        columns are a multiple of `GROUP_SIZE`. bias: float32 [num_rows_out].
+        columns are a multiple of `GROUP_SIZE`. bias: float32 [num_rows_out]. rounds: what it is
+        multiplied with is rounded to 8 bits, a scale for each `GROUP_SIZE` numbers of a row, and
+        multiplied in integers; for weights of four and eight bits.
         """
+        assert not rounds or kind in GROUP_BYTES, "only packed weights are multiplied in integers"
         num_columns_in = weight[0].numel()
         if kind in GROUP_BYTES:
             num_columns_in = num_columns_in // GROUP_BYTES[kind] * GROUP_SIZE
@@ -93,6 +114,7 @@ class LinearLibrary:
             kind=WEIGHT_KINDS.index(kind),
             num_outputs=num_rows_out,
             depth=num_columns_in,
+            rounds=rounds,
         )
         kept = (weight,) if bias is None else (weight, bias)
         return PackedMatrix(call, num_rows_out, num_columns_in, kept)
@@ -105,8 +127,15 @@ class LinearLibrary:
         """
         num_rows = x.shape[0]
         out = torch.empty((num_rows, matrix.num_rows_out), dtype=torch.float32)
-        call = ctypes.addressof(matrix.call)
-        self._linear(call, x.data_ptr(), out.data_ptr(), num_rows, self.num_threads)
+        rounded = RoundedRows(num_rows, matrix.num_columns_in) if matrix.call.rounds else None
+        self._linear(
+            ctypes.addressof(matrix.call),
+            x.data_ptr(),
+            None if rounded is None else ctypes.addressof(rounded.call),
+            out.data_ptr(),
+            num_rows,
+            self.num_threads,
+        )
         return out
 
     def _packed(

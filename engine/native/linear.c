@@ -17,11 +17,10 @@
 #endif
 #include "kernels.h"
 #include "vectors.h"
+#include "panels.h"
 
 #include <stddef.h>
 
-#define GROUP 32
-#define VECS (PANEL / LANES)
 /* Rows of x at once: their sums and what they are multiplied with stay in registers. */
 #define MOST_ROWS 6
 /* Packed weights are multiplied as they are unpacked with so many rows at most. */
@@ -42,37 +41,6 @@ INLINE ivec load_integers(const uint8_t *at) {
   memcpy(&values, at, sizeof values);
   return values;
 }
-
-INLINE vec load_halves(const uint8_t *at) {
-#if defined(__AVX512F__)
-  return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at));
-#elif defined(__F16C__)
-  return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
-#else
-  vec values;
-  for (int i = 0; i < LANES; i++) {
-    _Float16 value;
-    memcpy(&value, at + 2 * i, 2);
-    values[i] = (float)value;
-  }
-  return values;
-#endif
-}
-
-/* Bytes of a group of one output, as in a file, and of a packed panel's share of it. */
-INLINE size_t group_bytes(enum kind kind) {
-  switch (kind) {
-    case F32: return 4 * GROUP;
-    case BF16: return 2 * GROUP;
-    case Q4_0: return 18;
-    case Q4_1: return 20;
-    default: return 34;
-  }
-}
-
-INLINE int is_packed(enum kind kind) { return kind >= Q4_0; }
-
-INLINE size_t head_bytes(enum kind kind) { return (kind == Q4_1 ? 4 : 2) * PANEL; }
 
 /* A word of 32 bits holds integers of one output, of k = words * s + b for its place s: all words of a
  * group are gone through for one place after the other, so k rises. */
@@ -245,24 +213,6 @@ INLINE void turn(enum kind kind, const uint8_t *group, int num_rows, size_t stri
 
 /* --- panels ---------------------------------------------------------------------------------- */
 
-/* Where the sums of a panel go. */
-struct target {
-  float *out;
-  const float *bias;
-  int64_t stride;
-  int num_outputs, adds;
-};
-
-INLINE void finish(const vec *sums, const struct target *target, int64_t m) {
-  float values[PANEL];
-  for (int v = 0; v < VECS; v++) store(values + LANES * v, sums[v]);
-  float *out = target->out + m * target->stride;
-  for (int n = 0; n < target->num_outputs; n++) {
-    float value = target->bias ? values[n] + target->bias[n] : values[n];
-    out[n] = target->adds ? out[n] + value : value;
-  }
-}
-
 struct source {
   const uint8_t *weight;
   size_t stride; /* of rows, or of packed panels */
@@ -342,14 +292,7 @@ INLINE void part(enum kind kind, const struct matrix *matrix, const float *x, fl
     for (int64_t panel = first; panel < last; panel += step) {
       struct target targets[2];
       for (int p = 0; p < 2; p++) {
-        int64_t n = (panel + p) * PANEL, left = matrix->num_outputs - n;
-        targets[p] = (struct target){
-            .out = out + start * matrix->num_outputs + n,
-            .bias = matrix->bias ? matrix->bias + n : 0,
-            .stride = matrix->num_outputs,
-            .num_outputs = left < PANEL ? (int)left : PANEL,
-            .adds = adds,
-        };
+        targets[p] = target_of(matrix, out + start * matrix->num_outputs, adds, panel + p);
       }
       struct source source = {
           .weight = matrix->weight + panel * PANEL * row_bytes,
@@ -399,17 +342,20 @@ struct matrix half_of(const struct matrix *matrix, int half) {
   return result;
 }
 
-/* x: [num_rows, depth], out: [num_rows, num_outputs], both contiguous. */
-void flowforge_linear(const struct matrix *matrix, const float *x, float *out, int64_t num_rows,
-                      int num_threads) {
+/* x: [num_rows, depth], out: [num_rows, num_outputs], both contiguous. rounded: to be written, for a
+ * matrix whose rows are rounded. */
+void flowforge_linear(const struct matrix *matrix, const float *x, const struct rounded *rounded,
+                      float *out, int64_t num_rows, int num_threads) {
+  if (matrix->rounds) round_rows(x, num_rows * matrix->depth, rounded, 0);
   /* More pieces than threads, for one that has no core at the moment. */
   int64_t pairs = (panels_of(matrix) + 1) / 2, pieces = num_threads > 1 ? 8 * num_threads : 1;
   if (pieces > pairs) pieces = pairs;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
   for (int64_t piece = 0; piece < pieces; piece++) {
     int64_t first = 2 * (pairs * piece / pieces), last = 2 * (pairs * (piece + 1) / pieces);
-    multiply_panels(matrix, x, out, num_rows, 0, first,
-                    last < panels_of(matrix) ? last : panels_of(matrix));
+    last = last < panels_of(matrix) ? last : panels_of(matrix);
+    if (matrix->rounds) multiply_rounded(matrix, rounded, out, num_rows, 0, first, last);
+    else multiply_panels(matrix, x, out, num_rows, 0, first, last);
   }
 }
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ContestantName: TypeAlias = Literal[
     "flowforge",
+    "flowforge-int4",
     "flowforge-float32",
     "transformers-bf16",
     "transformers-fp32",
@@ -33,6 +34,12 @@ ContestantName: TypeAlias = Literal[
     "llama.cpp-unified",
 ]
 CONTESTANT_NAMES: tuple[ContestantName, ...] = get_args(ContestantName)
+
+_DTYPES: dict[ContestantName, Dtype] = {
+    "flowforge": "auto",
+    "flowforge-int4": "int4",
+    "flowforge-float32": "float32",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +142,11 @@ def _contestant(settings: ContestantSettings) -> Contestant:
     """Import what the contestant needs, and load the model."""
     directory, threads = Path(settings.directory), settings.num_threads
     match settings.name:
-        case "flowforge" | "flowforge-float32":
+        case "flowforge" | "flowforge-int4" | "flowforge-float32":
             from flowforge.bench.engine_contestant import EngineContestant
 
             tokens = settings.most_streams * settings.most_tokens
-            own: Dtype = "auto" if settings.name == "flowforge" else "float32"
-            return EngineContestant(directory, own, tokens // 8 + 256)
+            return EngineContestant(directory, _DTYPES[settings.name], tokens // 8 + 256)
         case "transformers-bf16" | "transformers-fp32":
             from flowforge.bench.transformers_contestants import TransformersContestant
 

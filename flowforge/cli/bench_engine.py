@@ -42,10 +42,11 @@ def _numbers_option(name: str, default: str, what: str) -> Callable[[Command], C
     multiple=True,
     metavar="NAME",
     type=click.Choice(CONTESTANT_NAMES),
-    help="Only this one; may be repeated. flowforge, and flowforge-float32 by torch alone. "
+    help="Only this one; may be repeated. flowforge; -int4: rounding to 8 bits as llama.cpp "
+    "does, for 4-bit weights; -float32: by torch alone. "
     "transformers-bf16 and -fp32: its model and cache in a bare loop; -batching: its continuous "
     "batching. llama.cpp needs --gguf; -unified keeps common cells of sequences once. Without it "
-    "all but flowforge-float32; those that are not installed are left out.",
+    "all but flowforge-float32; those that cannot be here are left out.",
 )
 @click.option(
     "--gguf",

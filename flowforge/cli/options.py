@@ -156,8 +156,8 @@ _ENGINE = (
         type=click.Choice(["auto", "float32", "bfloat16", "int4"]),
         default="auto",
         help="What the model is computed in: as it was published, from the weights as they are "
-        "stored where that is quicker (auto, and int4 for models with 4-bit weights only), or by "
-        "torch alone.",
+        "stored where that is quicker (auto), by torch alone (float32, bfloat16), or in integers, "
+        "quicker and not exact (int4, for models with 4-bit weights).",
     ),
     click.option(
         "--deterministic",

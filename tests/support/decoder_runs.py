@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from flowforge.engine.attention.compiled import CompiledAttention
 from flowforge.engine.attention.paged import PagedAttention
 from flowforge.engine.attention.reads import Span
 from flowforge.engine.attention.reference import DenseAttention
 
 if TYPE_CHECKING:
     from flowforge.engine.models.decoder import Decoder
+    from flowforge.engine.native.attention_library import AttentionLibrary
 
 _NUM_SLOTS = 256
 # Where the pages of the text lie: two runs, the second before the first, so that slots and
@@ -47,6 +49,22 @@ def dense_logits(decoder: Decoder, *sequences: torch.Tensor) -> torch.Tensor:
     positions = torch.cat([torch.arange(length) for length in lens])
     hidden = decoder.forward(torch.cat(sequences), positions, DenseAttention(lens))
     return decoder.logits(hidden)
+
+
+@torch.inference_mode()
+def compiled_hidden(
+    decoder: Decoder, library: AttentionLibrary, length: int, chunk_len: int
+) -> torch.Tensor:
+    """Hidden states of one text, of tokens 3 and on, in chunks on two runs of pages."""
+    rows, parts = empty_rows(decoder), list[torch.Tensor]()
+    for start in range(0, length, chunk_len):
+        stop = min(length, start + chunk_len)
+        span = Span(0, stop - start, ranges_of(stop))
+        slots = torch.tensor([slot_of(position) for position in range(start, stop)])
+        attention = CompiledAttention(library, rows, slots, (span,))
+        positions = torch.arange(start, stop)
+        parts.append(decoder.forward(positions + 3, positions, attention))
+    return torch.cat(parts)
 
 
 @torch.inference_mode()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from decoder_runs import empty_rows, ranges_of, slot_of
+from decoder_runs import compiled_hidden, empty_rows
 from family_models import MODELS, sized_model
 
 from flowforge.engine.attention.compiled import CompiledAttention, find_attention_library
@@ -67,34 +67,22 @@ def library() -> AttentionLibrary:
     return found
 
 
-@torch.inference_mode()
-def hidden_of(decoder: Decoder, library: AttentionLibrary, chunk_len: int) -> torch.Tensor:
-    """Of one text in chunks, on two runs of pages."""
-    rows, parts = empty_rows(decoder), list[torch.Tensor]()
-    for start in range(0, LENGTH, chunk_len):
-        stop = min(LENGTH, start + chunk_len)
-        span = Span(0, stop - start, ranges_of(stop))
-        slots = torch.tensor([slot_of(position) for position in range(start, stop)])
-        attention = CompiledAttention(library, rows, slots, (span,))
-        positions = torch.arange(start, stop)
-        parts.append(decoder.forward(positions + 3, positions, attention))
-    return torch.cat(parts)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_one_call_computes_what_the_layers_compute_one_by_one(
     library: AttentionLibrary, name: str, tmp_path: Path
 ) -> None:
     both = load_both(name, tmp_path)
-    expected = hidden_of(both.single, library, LENGTH)
+    expected = compiled_hidden(both.single, library, LENGTH, LENGTH)
 
-    found = hidden_of(both.compiled, library, LENGTH)
+    found = compiled_hidden(both.compiled, library, LENGTH, LENGTH)
 
     assert not torch.equal(expected, found)  # the norms add up in another order
     assert (expected - found).abs().max().item() < TOLERANCE
     for chunk_len in (1, 7, 44):
-        assert torch.equal(found, hidden_of(both.compiled, library, chunk_len))
-    assert torch.equal(found, hidden_of(both.compiled, TwoThreads(library.path), LENGTH))
+        assert torch.equal(found, compiled_hidden(both.compiled, library, LENGTH, chunk_len))
+    assert torch.equal(
+        found, compiled_hidden(both.compiled, TwoThreads(library.path), LENGTH, LENGTH)
+    )
 
 
 @torch.inference_mode()

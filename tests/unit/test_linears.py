@@ -62,8 +62,19 @@ def inputs(num_rows: int) -> torch.Tensor:
     return torch.randn((100, COLUMNS_IN), generator=torch.Generator().manual_seed(6))[:num_rows]
 
 
-def native(kernels: LinearLibrary, kind: WeightKind) -> NativeLinear:
-    return NativeLinear(kernels, stored(kind)[0], ROWS_OUT, None)
+PACKED: tuple[WeightKind, ...] = ("q4_0", "q4_1", "q8_0")
+
+
+def native(kernels: LinearLibrary, kind: WeightKind, *, rounds: bool = False) -> NativeLinear:
+    return NativeLinear(kernels, stored(kind)[0], ROWS_OUT, None, rounds=rounds)
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    """x as products in integers see it, in double precision."""
+    groups = x.view(len(x), -1, 32)
+    scale = groups.abs().amax(-1, keepdim=True) / 127
+    integers = (groups * (127 / groups.abs().amax(-1, keepdim=True))).nan_to_num().round()
+    return (integers.double() * scale.double()).view(x.shape)
 
 
 @pytest.mark.parametrize("kind", WEIGHT_KINDS)
@@ -79,10 +90,71 @@ def test_the_kernels_multiply_with_the_very_numbers_that_are_stored(
     assert (expected - found).abs().max().item() < TOLERANCE
 
 
+@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 5, 6, 7, 64, 65, 100])
+def test_products_of_integers_are_those_with_rounded_rows(
+    kernels: LinearLibrary, kind: WeightKind, num_rows: int
+) -> None:
+    x = inputs(num_rows)
+    x[0, :64] *= 1e4
+    expected = rounded(x) @ stored(kind)[1].double().T
+
+    found = native(kernels, kind, rounds=True)(x)
+
+    sizes = expected.norm(dim=1)
+    assert ((expected - found).norm(dim=1) / sizes).max().item() < 1e-6
+    exact = native(kernels, kind)(x)
+    assert 1e-4 < ((found - exact).norm(dim=1) / sizes).max().item() < 2e-2
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_the_largest_integers_do_not_overflow(kernels: LinearLibrary, kind: WeightKind) -> None:
+    size = {"q4_0": 18, "q4_1": 20, "q8_0": 34}[kind]
+    groups = torch.full((16, 2, size), 0x80 if kind == "q8_0" else 0xFF, dtype=torch.uint8)
+    groups[:, :, :2] = torch.tensor([0x00, 0x3C], dtype=torch.uint8)  # a scale of 1
+    if kind == "q4_1":
+        groups[:, :, 2:4] = 0
+    of_all = {"q4_0": 7.0, "q4_1": 15.0, "q8_0": -128.0}[kind]
+    x = torch.cat([torch.ones((1, 64)), -torch.ones((1, 64))])
+
+    linear = NativeLinear(kernels, StoredMatrix(kind, groups), 16, None, rounds=True)
+
+    expected = torch.tensor([[64 * of_all], [-64 * of_all]]).expand(2, 16)
+    assert torch.allclose(expected, linear(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_stays_so_when_it_is_rounded(
+    kernels: LinearLibrary, kind: WeightKind, value: float
+) -> None:
+    x = inputs(3)
+    x[1, 70] = value
+
+    found = native(kernels, kind, rounds=True)(x)
+
+    assert not found[1].isfinite().any()
+    assert torch.equal(native(kernels, kind, rounds=True)(inputs(1)), found[:1])
+
+
+def test_groups_of_zeros_and_of_tiny_numbers_count_nothing(kernels: LinearLibrary) -> None:
+    x = torch.zeros((2, COLUMNS_IN))
+    x[1] = 1e-42
+
+    found = native(kernels, "q4_1", rounds=True)(x)
+
+    assert found.abs().max().item() < 1e-35
+
+
+@pytest.mark.parametrize("rounds", [False, True])
 @pytest.mark.parametrize("kind", WEIGHT_KINDS)
-def test_a_row_has_the_same_bits_in_every_batch(kernels: LinearLibrary, kind: WeightKind) -> None:
+def test_a_row_has_the_same_bits_in_every_batch(
+    kernels: LinearLibrary, kind: WeightKind, rounds: bool
+) -> None:
+    if rounds and kind not in PACKED:
+        pytest.skip("only packed weights are multiplied in integers")
     x = inputs(100)
-    linear = native(kernels, kind)
+    linear = native(kernels, kind, rounds=rounds)
     alone = torch.cat([linear(row[None]) for row in x])
 
     for num_rows in (2, 3, 4, 5, 6, 7, 13, 47, 48, 51, 100):
@@ -91,8 +163,11 @@ def test_a_row_has_the_same_bits_in_every_batch(kernels: LinearLibrary, kind: We
             assert torch.equal(alone[batch], linear(x[batch]))
 
 
-def test_a_row_has_the_same_bits_with_every_number_of_threads(kernels: LinearLibrary) -> None:
-    x, linear = inputs(7), native(kernels, "q4_1")
+@pytest.mark.parametrize("rounds", [False, True])
+def test_a_row_has_the_same_bits_with_every_number_of_threads(
+    kernels: LinearLibrary, rounds: bool
+) -> None:
+    x, linear = inputs(7), native(kernels, "q4_1", rounds=rounds)
     expected = linear(x)
     before = torch.get_num_threads()
     try:

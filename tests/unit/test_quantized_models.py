@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 import gguf
 import pytest
 import torch
-from decoder_runs import dense_logits
+from decoder_runs import compiled_hidden, dense_logits
 from gguf_files import TOKENS, GgufSettings, write_gguf
 from random_models import random_model
 from safetensors.torch import load_file, save_file
 
+from flowforge.engine.attention.compiled import find_attention_library
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.loading import engine_for
+from flowforge.engine.models.compiled_layers import compile_layers
+from flowforge.engine.models.config import read_model_config
+from flowforge.engine.models.decoder import Decoder
 from flowforge.engine.models.gguf_conversion import convert_gguf, converted_bytes
 from flowforge.engine.models.linears import ALL_ROWS
 from flowforge.engine.models.weight_size import weight_size
-from flowforge.engine.models.weights import load_decoder
+from flowforge.engine.models.weights import load_decoder, load_weights
 from flowforge.engine.native.library import find_library
 from flowforge.errors import EngineError
 
@@ -86,6 +90,40 @@ def test_kernels_read_the_groups_and_not_the_float32_file(model_dir: Path) -> No
     found = dense_logits(load_decoder(model_dir, kernels="always"), torch.arange(9))
 
     assert (before - found).abs().max().item() > 0.01
+
+
+@pytest.mark.usefixtures("_kernels")
+def test_int4_multiplies_in_integers_close_to_the_exact_logits(model_dir: Path) -> None:
+    token_ids = torch.arange(30)
+    expected = dense_logits(load_decoder(model_dir), token_ids)
+    size = weight_size(model_dir, "int4")
+
+    found = dense_logits(load_decoder(model_dir, kernels=size.kernels), token_ids)
+
+    assert ("rounded", torch.float32) == (size.kernels, size.dtype)
+    assert "rounded" == weight_size(model_dir, "int4", is_deterministic=True).kernels
+    assert TOLERANCE < ((found - expected).norm() / expected.norm()).item() < 0.1
+
+
+@pytest.mark.usefixtures("_kernels")
+@torch.inference_mode()
+def test_layers_in_integers_are_the_same_in_one_call_and_one_by_one(tmp_path: Path) -> None:
+    model_dir = converted(tmp_path, KINDS, vocab_size=64)
+    config = read_model_config(model_dir)
+    weights = load_weights(model_dir, config, kernels="rounded").weights
+    compiled = compile_layers(config, weights)
+    library = find_attention_library()
+    assert compiled is not None
+    assert library is not None
+    decoder = Decoder(config, weights, (), compiled)
+    expected = compiled_hidden(Decoder(config, weights), library, 45, 45)
+
+    found = compiled_hidden(decoder, library, 45, 45)
+
+    # Integers that rounding puts next to each other: norms add up in another order.
+    assert (found - expected).norm() / expected.norm() < 0.01
+    for chunk_len in (1, 7, 44):
+        assert torch.equal(found, compiled_hidden(decoder, library, 45, chunk_len))
 
 
 @pytest.mark.usefixtures("_kernels")
