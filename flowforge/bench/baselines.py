@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flowforge.engine.policy import SchedulingPolicy
+from flowforge.runtime.policy import WHOLE_POLICY, RunPolicy
 
 if TYPE_CHECKING:
     from flowforge.engine.config import SharedAttention
@@ -20,6 +21,7 @@ _NOTHING = SchedulingPolicy(
     critical_first=False,
 )
 _FLOW = SchedulingPolicy()
+_TELLS_NOTHING = RunPolicy(foresees_branches=False, tells_chains=False, prepares_prompts=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Baseline:
 
     shared_attention: as in `EngineConfig`. tells_next_use: whether the engine is told what coming
     calls begin with, and when they come. has_window: whether programs are begun as pages allow.
-    speculates: whether tokens are guessed and checked together.
+    speculates: whether tokens are guessed and checked together. run_policy: what the runtime makes
+    of what it knows of programs; where the engine is told nothing, nothing.
     """
 
     name: str
@@ -38,9 +41,19 @@ class Baseline:
     tells_next_use: bool = False
     has_window: bool = False
     speculates: bool = False
+    run_policy: RunPolicy = _TELLS_NOTHING
 
 
-_ALL = Baseline("flow", _FLOW, None, "auto", tells_next_use=True, has_window=True, speculates=True)
+_ALL = Baseline(
+    "flow",
+    _FLOW,
+    None,
+    "auto",
+    tells_next_use=True,
+    has_window=True,
+    speculates=True,
+    run_policy=WHOLE_POLICY,
+)
 
 
 def _without(part: str, policy: SchedulingPolicy) -> Baseline:
@@ -65,6 +78,7 @@ BASELINES: dict[str, Baseline] = {
         replace(_ALL, name="flow-window", has_window=False),
         replace(_ALL, name="flow-shared_reads", shared_attention="off"),
         replace(_ALL, name="flow-speculation", speculates=False),
+        replace(_ALL, name="flow-preparing", run_policy=RunPolicy(prepares_prompts=False)),
     )
 }
 """By name. serial: one call at a time, nothing is used again. batch: continuous batching, nothing

@@ -42,8 +42,8 @@ class Times:
     """Seconds; medians over runs, of times to a token also over calls.
 
     makespan_s: with waits for tools. ttft_s: from when a call could start. host_share: of the time
-    of steps, what the forward pass does not take. bound_s: no schedule of this run's own fastest
-    steps ends earlier.
+    in which not only tools were waited for, what no forward pass took. bound_s: no schedule of this
+    run's own fastest steps ends earlier.
     """
 
     makespan_s: float
@@ -101,8 +101,7 @@ def _median_tpot(runs: Sequence[ProgramRun]) -> float:
 
 
 def _host_share(run: ProgramRun) -> float:
-    steps = run.statistics.steps
-    return steps.host_s / steps.step_s.total_s if steps.step_s.total_s else 0.0
+    return 1 - run.statistics.steps.forward_s.total_s / run.busy_s if run.busy_s else 0.0
 
 
 def _least_makespan(workload: Workload, run: ProgramRun) -> float:

@@ -10,6 +10,12 @@ if TYPE_CHECKING:
 
 Ids: TypeAlias = "tuple[int, ...]"
 
+MOST_CANDIDATES = 64
+"""Of which a call draws its next token.
+
+Random weights find all tokens about equally likely; to order a whole vocabulary takes long.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:

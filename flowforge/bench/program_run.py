@@ -1,7 +1,7 @@
 """A workload on an engine core, step by step on one thread: counts are the same every time.
 
-The run has a clock of its own. A step takes as long as it took, or, for counting, always the same;
-when all programs wait for tools the clock goes on to the first that is back. So waits cost no time.
+The run has a clock of its own, by which every step takes equally long; when all programs wait for
+tools the clock goes on to the first that is back. For times see `workflow_run`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING
 
-from flowforge.bench.program_calls import Segment, Texts, count_tokens, with_unlike_tokens
+from flowforge.bench.program_calls import (
+    MOST_CANDIDATES,
+    Segment,
+    Texts,
+    count_tokens,
+    with_unlike_tokens,
+)
 from flowforge.bench.program_window import ProgramWindow, program_needs
 from flowforge.bench.step_log import LivePages, StepLog
 from flowforge.engine.kv.prefix_tree import Namespace
@@ -36,8 +42,6 @@ if TYPE_CHECKING:
 _NAMESPACE = Namespace()
 # Ids below are left to control tokens.
 _FIRST_ID = 16
-# Random weights find all tokens about equally likely; to order a whole vocabulary takes long.
-_MOST_CANDIDATES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ class ProgramRun:
 
     makespan_s: by the run's clock, waits for tools included. least_pages: that hold the tokens of
     the calls which ran when most pages were held. num_refilled: output tokens that were computed
-    again. log: who ran in each step. steps: every step.
+    again. log: who ran in each step; empty where nobody asks for it. steps: every step. busy_s: of
+    the makespan, when something was to be computed and not only tools were waited for.
     """
 
     texts: Texts
@@ -76,6 +81,7 @@ class ProgramRun:
     makespan_s: float
     cpu_s: float
     wall_s: float
+    busy_s: float
     least_pages: int
     num_refilled: int
 
@@ -100,13 +106,12 @@ class RunRules:
 
     tells_next_use: hold what is known of the prompts of coming calls and say in how many steps they
     come. has_window: begin a program when its pages fit beside those of the open ones. step_s:
-    seconds that a step takes by the run's clock; None for as long as it took. temperature: of all
-    calls.
+    seconds that a step takes by the run's clock. temperature: of all calls.
     """
 
     tells_next_use: bool = False
     has_window: bool = False
-    step_s: float | None = None
+    step_s: float = 0.02
     temperature: float = 1.0
 
 
@@ -192,22 +197,14 @@ class _Runner:
             makespan_s=self._now_s,
             cpu_s=time.process_time() - cpu_at,
             wall_s=time.monotonic() - started_at,
+            busy_s=sum(step.seconds for step in self._steps),
             least_pages=self._least_pages,
-            num_refilled=self._num_refilled(),
+            num_refilled=num_refilled(
+                self._workload,
+                self._core.statistics(),
+                sum(step.num_rows for step in self._steps),
+            ),
         )
-
-    def _num_refilled(self) -> int:
-        """What was computed and is neither of a prompt nor new, nor a guess that was wrong.
-
-        Nothing where no call was preempted: who ends with a guess has its last row as well.
-        """
-        statistics = self._core.statistics()
-        if not statistics.scheduler.num_preemptions:
-            return 0
-        num_computed = sum(step.num_rows for step in self._steps)
-        num_written = sum(max(0, call.num_output - 1) for call in self._calls)
-        num_wrong = statistics.speculation.drafted - statistics.speculation.accepted
-        return num_computed - num_written - num_wrong - statistics.prefilled_tokens
 
     def _open_programs(self) -> None:
         """Begin programs, in order, as long as they may; their first calls are due then."""
@@ -260,7 +257,7 @@ class _Runner:
             return
         params = SamplingParams(
             temperature=self._rules.temperature,
-            top_k=_MOST_CANDIDATES,
+            top_k=MOST_CANDIDATES,
             seed=call.idx,
             max_tokens=call.num_output,
             ignore_eos=True,
@@ -269,13 +266,10 @@ class _Runner:
         self._core.generate(sequence_id, request, sink)
 
     def _step(self) -> None:
-        started_at = time.monotonic()
         self._core.step()
-        step_s = self._rules.step_s
-        seconds = time.monotonic() - started_at if step_s is None else step_s
-        self._now_s += seconds
+        self._now_s += self._rules.step_s
         self._look_at_pages()
-        self._steps.append(StepFigures(self._log.num_rows, seconds))
+        self._steps.append(StepFigures(self._log.num_rows, self._rules.step_s))
         ended = [idx for idx, sink in self._sinks.items() if self._look(idx, sink)]
         for idx in ended:
             del self._sinks[idx]
@@ -333,6 +327,18 @@ class _Runner:
                 found[dependent] = None
                 queue += self._dependents[dependent]
         return sorted(found)
+
+
+def num_refilled(workload: Workload, statistics: EngineStatistics, num_computed: int) -> int:
+    """Of the rows computed, those that are neither of a prompt nor new, nor a wrong guess.
+
+    Nothing where no call was preempted: who ends with a guess has its last row as well.
+    """
+    if not statistics.scheduler.num_preemptions:
+        return 0
+    num_written = sum(max(0, call.num_output - 1) for call in workload.calls)
+    num_wrong = statistics.speculation.drafted - statistics.speculation.accepted
+    return num_computed - num_written - num_wrong - statistics.prefilled_tokens
 
 
 def _roots_by_program(workload: Workload) -> dict[int, list[Call]]:

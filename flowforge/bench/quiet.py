@@ -44,15 +44,18 @@ class QuietnessMeter:
     def __init__(self) -> None:
         self._at, self._own, self._all = time.monotonic(), time.process_time(), _busy_s()
 
-    def look(self, children_s: float = 0.0) -> Quietness:
-        """How it was since this was made; children_s: CPU time of own processes since then."""
+    def look(self, children_s: float = 0.0, waited_s: float = 0.0) -> Quietness:
+        """How it was since this was made.
+
+        children_s: CPU time of own processes since then. waited_s: when there was nothing to do.
+        """
         wall_s = time.monotonic() - self._at
         own_s = time.process_time() - self._own + children_s
         busy_s = _busy_s()
         others = None
         if busy_s is not None and self._all is not None:
             others = max(0.0, busy_s - self._all - own_s) / wall_s
-        return Quietness(own_s / wall_s, others)
+        return Quietness(own_s / (wall_s - waited_s), others)
 
 
 def _busy_s(path: Path = Path("/proc/stat")) -> float | None:

@@ -14,6 +14,7 @@ from flowforge.bench.program_calls import count_tokens, with_unlike_tokens
 from flowforge.bench.program_run import RunRules, run_programs
 from flowforge.bench.quiet import Quietness, QuietnessMeter, machine_line
 from flowforge.bench.random_model import SHAPES, write_random_model
+from flowforge.bench.workflow_run import WorkflowRules, run_workflows
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.loading import load_core
 
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     from flowforge.bench.baselines import Baseline
     from flowforge.bench.program_calls import Workload
     from flowforge.bench.program_run import ProgramRun
-
-COUNTED_STEP_S = 0.02
-"""What a step takes by the clock of a run that only counts."""
-
+    from flowforge.engine.core import EngineCore
 
 @dataclass(frozen=True, slots=True)
 class BenchModel:
-    """A model directory. vocab_size: ids that prompts are made of and that are sampled."""
+    """A model directory. vocab_size: ids that prompts are made of and that are sampled.
+
+    At most `token_text.MOST_IDS`.
+    """
 
     directory: Path
     vocab_size: int
@@ -119,7 +120,7 @@ def run_suite(
 
     tell: called with each result as it is there. Raises what the engine fails with.
     """
-    meter, results = QuietnessMeter(), list[Result]()
+    meter, results, waited_s = QuietnessMeter(), list[Result](), 0.0
     for workload in workloads:
         num_pages = options.num_pages or enough_pages(workload, options)
         runs: dict[str, list[ProgramRun]] = {one.name: [] for one in baselines}
@@ -127,12 +128,13 @@ def run_suite(
             for baseline in baselines:
                 run = run_once(workload, baseline, model, options, num_pages)
                 runs[baseline.name].append(run)
+                waited_s += run.makespan_s - run.busy_s if options.repeats else 0.0
         for name, of_baseline in runs.items():
             times = times_of(workload, of_baseline) if options.repeats else None
             counts = counts_of(workload, of_baseline[0])
             results.append(Result(workload.name, name, num_pages, counts, times))
             tell(results[-1])
-    return SuiteResult(tuple(results), meter.look(), machine_line())
+    return SuiteResult(tuple(results), meter.look(waited_s=waited_s), machine_line())
 
 
 def run_once(
@@ -142,7 +144,11 @@ def run_once(
     options: SuiteOptions,
     num_pages: int,
 ) -> ProgramRun:
-    """One run on a fresh engine. Raises what the engine fails with."""
+    """One run on a fresh engine. Raises what the engine fails with.
+
+    For times the workload's programs are workflows, and the runtime runs them beside the engine;
+    for counts the engine is stepped by hand, so that they are the same every time.
+    """
     config = EngineConfig(
         page_size=options.page_size,
         num_pages=num_pages,
@@ -153,13 +159,19 @@ def run_once(
         speculation="lookup" if baseline.speculates else "off",
         policy=baseline.policy,
     )
+
+    def make_core() -> EngineCore:
+        return load_core(model.directory, vocab_size=model.vocab_size, config=config)
+
+    if options.repeats:
+        rules = WorkflowRules(baseline.run_policy, baseline.has_window, options.temperature)
+        return run_workflows(workload, make_core, model.vocab_size, rules)
     return run_programs(
         workload,
-        load_core(model.directory, vocab_size=model.vocab_size, config=config),
+        make_core(),
         RunRules(
             tells_next_use=baseline.tells_next_use,
             has_window=baseline.has_window,
-            step_s=None if options.repeats else COUNTED_STEP_S,
             temperature=options.temperature,
         ),
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
 
 from flowforge.cli import options
+from flowforge.cli.printing import print_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -24,7 +27,7 @@ WORKLOAD_NAMES = (
 BASELINE_NAMES = (
     *("serial", "batch", "block16", "radix", "flow", "flow-duplicates", "flow-logits"),
     *("flow-order", "flow-next_use", "flow-spared_output", "flow-critical", "flow-last_use"),
-    *("flow-window", "flow-shared_reads", "flow-speculation"),
+    *("flow-window", "flow-shared_reads", "flow-speculation", "flow-preparing"),
 )
 SHAPE_NAMES = ("tiny", "small", "smollm2-135m")
 """What --help lists without loading the engine."""
@@ -47,7 +50,7 @@ baseline_names = click.option(
     "used again. batch: continuous batching, nothing is used again. block16: full pages are used "
     "again. radix: every token, prompts that come together are each computed. flow: all there is. "
     "flow-PART: all but duplicates, logits, order, next_use, spared_output, critical, "
-    "last_use, window, shared_reads or speculation.",
+    "last_use, window, shared_reads, speculation or preparing.",
 )
 shape = click.option(
     "--shape",
@@ -88,6 +91,7 @@ def first_programs(workloads: list[Workload], num_programs: int | None) -> list[
 def bench_model(shape: str | None, model: str | None) -> AbstractContextManager[BenchModel]:
     """Random weights of a shape, or a model's; there within the block."""
     from flowforge.bench.suite import BenchModel, random_model
+    from flowforge.bench.token_text import MOST_IDS
 
     if shape is not None:
         return random_model(shape)
@@ -95,4 +99,28 @@ def bench_model(shape: str | None, model: str | None) -> AbstractContextManager[
     from flowforge.engine.models.config import read_model_config
 
     directory: Path = resolve_model(model).directory
-    return nullcontext(BenchModel(directory, read_model_config(directory).vocab_size))
+    vocab_size = min(read_model_config(directory).vocab_size, MOST_IDS)
+    return nullcontext(BenchModel(directory, vocab_size))
+
+
+def print_record(results: Mapping[str, object]) -> None:
+    """What --json prints: results behind the command that found them, the day and the machine."""
+    import json
+    from datetime import UTC, datetime
+
+    from flowforge.bench.quiet import machine_line
+
+    head = {
+        "command": " ".join(["flowforge", *map(_word, sys.argv[1:])]),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine_line(),
+    }
+    print_text(json.dumps(head | dict(results), indent=2, ensure_ascii=False) + "\n")
+
+
+def _word(word: str) -> str:
+    """Files by their names alone: a record is read elsewhere."""
+    import shlex
+    from pathlib import Path
+
+    return shlex.quote(Path(word).name if Path(word).is_absolute() else word)

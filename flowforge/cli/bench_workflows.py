@@ -97,10 +97,12 @@ def workflows(
     PA: prompt tokens computed over distinct ones. KVRA: KV rows read over distinct ones. ÷ least:
     pages held over those that the running calls need. ÷ chain: steps over those that the longest
     chain of calls takes. ÷ bound: time over the least that any order of this run's steps takes.
-    host: of the time of steps, what the forward pass does not take.
+    host: of the time in which there was something to compute, what no forward pass took.
 
-    Waits for tools are part of the time, and are not waited for. Ratios of times are printed when
-    the machine was quiet. Without --baseline the policies are serial, batch, block16, radix, flow.
+    For times the programs are workflows that the runtime runs beside the engine, and tools are
+    waited for; for --count the engine is stepped call by call, and the clock jumps over waits.
+    Ratios of times are printed when the machine was quiet. Without --baseline the policies are
+    serial, batch, block16, radix, flow.
     """
     if shape is not None and model is not None:
         raise click.UsageError("--shape and --model are both given; give one of them")
@@ -141,10 +143,7 @@ def print_end(suite: SuiteResult, *, even_if_busy: bool, as_json: bool, plot: Pa
     may_compare = even_if_busy or suite.quietness.is_quiet
     is_timed = any(result.times is not None for result in suite.results)
     if as_json:
-        import json
-
-        whole = suite_as_json(suite, with_ratios=may_compare and is_timed)
-        print_text(json.dumps(whole, indent=2) + "\n")
+        bench_options.print_record(suite_as_json(suite, with_ratios=may_compare and is_timed))
     else:
         print_text(suite.machine + "\n")
     if not is_timed:
