@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flowforge.engine.config import SharedAttention
-    from flowforge.engine.model_interface import ChunkLogits
+    from flowforge.engine.model_interface import LaunchedStep
     from flowforge.engine.native.attention_library import AttentionLibrary
-    from flowforge.engine.scheduler import StepPlan
     from flowforge.engine.sequence import Update
+    from flowforge.engine.step_plan import StepPlan
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,9 +119,14 @@ class Switch:
         """See `StepRunner`."""
         return sum(runner.num_rows_read for runner in self.runners)
 
-    def execute(self, plan: StepPlan) -> list[ChunkLogits]:
+    @property
+    def draws_tokens(self) -> bool:
         """See `StepRunner`."""
-        return self.runners[self.turn].execute(plan)
+        return False
+
+    def launch(self, plan: StepPlan) -> LaunchedStep:
+        """See `StepRunner`."""
+        return self.runners[self.turn].launch(plan)
 
 
 class Branches:

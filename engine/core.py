@@ -8,30 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowforge.engine.answers import Answers
 from flowforge.engine.capacity import Capacity
-from flowforge.engine.kv.tokens import common_prefix_len
-from flowforge.engine.mask_filling import MaskFiller
+from flowforge.engine.generations import Generations
 from flowforge.engine.meter import Meter
 from flowforge.engine.policy import SchedulingPolicy
-from flowforge.engine.prompt_logits import PromptLogits
 from flowforge.engine.sampling import SamplingParams, TokenLogprobs, logprobs_of
-from flowforge.engine.scheduler import (
-    Chunk,
-    Scheduler,
-    SchedulerLimits,
-    StepPlan,
-)
+from flowforge.engine.scheduler import Scheduler, SchedulerLimits
 from flowforge.engine.sequence import (
     Generation,
-    GenerationFailed,
-    GenerationFinished,
     GenerationRequest,
     GenerationUsage,
     Scoring,
     Sequence,
     SequenceId,
     SequenceState,
-    TokensArrived,
     UpdateSink,
 )
 from flowforge.engine.statistics import (
@@ -40,24 +31,20 @@ from flowforge.engine.statistics import (
     MemoryStatistics,
     SpeculationStatistics,
 )
-from flowforge.engine.step_errors import reader_error
-from flowforge.engine.token_choice import choose_tokens
+from flowforge.engine.steps import Steps
 from flowforge.errors import EngineError, FlowForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Sequence as Seq
 
-    import numpy as np
-    import numpy.typing as npt
-
     from flowforge.engine.kv.cache import KvCache
     from flowforge.engine.kv.prefix_tree import Namespace
-    from flowforge.engine.meter import Outcome
-    from flowforge.engine.model_interface import ChunkLogits, ModelLimits, StepRunner
+    from flowforge.engine.model_interface import ModelLimits, StepRunner
     from flowforge.engine.prefix_rows import KvPrefix, PrefixRows
     from flowforge.engine.speculation.speculator import Speculator
     from flowforge.engine.statistics import NamespaceStatistics
+    from flowforge.engine.step_plan import StepPlan
 
 MAX_PAGES_LOOKED_AT = 16_384
 """Looking at each takes about a microsecond, in which no step is computed."""
@@ -69,7 +56,8 @@ class EngineCore:
     clock: seconds, monotonic; only for the times that usages and statistics report. memory,
     compute: what the statistics say of them. prefix_rows: takes prefixes out and puts them in; None
     where the runner's rows are none that can be copied. policy: the best known one if None.
-    speculator: guesses what texts say next; None for no guesses.
+    speculator: guesses what texts say next; None for no guesses. overlaps: a step is launched
+    before the last one is read, where that can be; see `Steps`.
     """
 
     def __init__(
@@ -84,6 +72,8 @@ class EngineCore:
         prefix_rows: PrefixRows | None = None,
         policy: SchedulingPolicy | None = None,
         speculator: Speculator | None = None,
+        *,
+        overlaps: bool = False,
     ) -> None:
         self._runner = runner
         self._kv = kv
@@ -94,11 +84,27 @@ class EngineCore:
         self._clock = clock
         self._sequences: dict[SequenceId, Sequence] = {}
         self._num_arrivals = 0
-        self._prompt_logits = PromptLogits()
-        self._masks = MaskFiller(model.vocab_size)
-        self._meter = Meter()
+        self._meter = Meter(kv.page_size)
+        self._generations = Generations(self._scheduler, self._meter, clock, speculator)
+        self._answers = Answers(
+            self._scheduler,
+            self._generations,
+            model,
+            self._meter,
+            clock,
+            speculator,
+            shares_logits=self._policy.shares_logits,
+        )
+        self._steps = Steps(
+            runner,
+            self._scheduler,
+            self._generations,
+            self._answers,
+            self._meter,
+            clock,
+            overlaps=overlaps,
+        )
         self._fault: FlowForgeError | None = None
-        self._watcher: Callable[[StepPlan], None] | None = None
         self._prefix_rows = prefix_rows
         self._speculator = speculator
         self._memory = memory or MemoryStatistics()
@@ -108,7 +114,7 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
-        return self._scheduler.has_work
+        return self._steps.has_work
 
     @property
     def page_size(self) -> int:
@@ -122,7 +128,7 @@ class EngineCore:
 
     def watch_plans(self, watcher: Callable[[StepPlan], None]) -> None:
         """Show every plan to `watcher` before it is carried out; it must change nothing."""
-        self._watcher = watcher
+        self._steps.watch(watcher)
 
     def open(self, sequence_id: SequenceId, namespace: Namespace) -> None:
         """A new, empty sequence; `close` it."""
@@ -173,7 +179,7 @@ class EngineCore:
         generation = self._submit(sequence_id, request, sink, 0)
         if is_spare and self._kv.num_pages_of(generation.prompt_len) > self._kv.num_free:
             # Nothing is evicted for what nobody waits for.
-            self._finish_prefill(self._sequence(sequence_id))
+            self._generations.finish_prefill(self._sequence(sequence_id))
 
     def score(
         self, sequence_id: SequenceId, token_ids: Seq[int], sink: UpdateSink, num_top: int = 0
@@ -184,7 +190,7 @@ class EngineCore:
         logits are needed; kept logits of a `prefill` spare that one too. Raises as `generate` does.
         """
         sequence = self._idle(sequence_id)
-        start, kept = len(sequence.tokens), self._kept_logits(sequence)
+        start, kept = len(sequence.tokens), self._answers.kept_logits(sequence)
         if start == 0 or not token_ids:
             raise EngineError("EN201", "scoring needs a token before and one to score")
         scored: dict[int, TokenLogprobs] = {}
@@ -224,14 +230,7 @@ class EngineCore:
         Returns what the generation cost so far; None when there is none any more.
         """
         sequence = self._sequences.get(sequence_id)
-        if sequence is None or sequence.generation is None:
-            return None
-        generation = sequence.generation
-        usage = self._usage(sequence, generation)
-        self._scheduler.stop(sequence)
-        self._forget(sequence, usage, "aborted")
-        self._take_back_scored(sequence, generation)
-        return usage
+        return None if sequence is None else self._generations.abort(sequence)
 
     def preempt(self, sequence_id: SequenceId) -> None:
         """Let a running sequence wait and resume, as when pages are short; others are left alone.
@@ -250,7 +249,7 @@ class EngineCore:
         if sequence.generation is not None:
             # Its reader may be another task, and waits.
             error = EngineError("EN204", f"sequence {sequence_id} was closed while generating")
-            self._give_up(sequence, error, "aborted")
+            self._generations.give_up(sequence, error, "aborted")
         self._scheduler.close(sequence)
 
     def take_out(self, sequence_id: SequenceId) -> KvPrefix | None:
@@ -273,40 +272,11 @@ class EngineCore:
         return len(self._sequence(sequence_id).tokens)
 
     def step(self) -> None:
-        """Plan, compute and sample once. An error ends this step's generations and no others."""
-        started_at_s = self._clock()
-        if self._speculator is not None:
-            self._speculator.draft(self._scheduler.running)
-        plan = self._scheduler.plan_step()
-        if plan.is_empty:
-            return
-        if self._watcher is not None:
-            self._watcher(plan)
-        last = (chunk.sequence for chunk in plan.chunks if chunk.is_last)
-        self._masks.start(sequence.generation for sequence in (*last, *plan.ready))
-        forward_at_s = self._clock()
-        self._meter.planned(plan, self._kv.page_size, forward_at_s)
-        try:
-            logits = self._runner.execute(plan)
-        except Exception as error:
-            self._masks.settle()
-            self._fail(plan, reader_error(error, "EN220", "the forward pass failed"))
-            return
-        forward_s = self._clock() - forward_at_s
-        self._meter.computed(plan)
-        self._scheduler.committed(plan)
-        for chunk, of_chunk in zip(plan.chunks, logits, strict=True):
-            self._keep_scores(chunk, of_chunk)
-            if of_chunk.behind:
-                self._sample_chunk(chunk, of_chunk.behind)
-        for sequence in plan.ready:
-            if sequence.is_spare and sequence.last_logits is None:
-                # All of it is cached, and nobody samples from what is behind it.
-                self._finish_prefill(sequence)
-                continue
-            assert sequence.last_logits is not None, "a ready sequence has logits"
-            self._sample(sequence, sequence.last_logits)
-        self._meter.timed(self._clock() - started_at_s, forward_s)
+        """Plan, compute and sample once. An error ends this step's generations and no others.
+
+        With overlap a step's tokens come with the next call: `has_work` says that there is one.
+        """
+        self._steps.step()
 
     def close_all(self, error: FlowForgeError) -> None:
         """End every sequence; generations under way get `error`."""
@@ -322,8 +292,9 @@ class EngineCore:
         self._fault = error
         for sequence in self._sequences.values():
             if sequence.generation is not None:
-                self._give_up(sequence, error, "failed")
-        self._masks.close()
+                self._generations.give_up(sequence, error, "failed")
+        self._steps.forget()
+        self._answers.close()
 
     def statistics(self) -> EngineStatistics:
         """A snapshot."""
@@ -331,7 +302,7 @@ class EngineCore:
         return EngineStatistics(
             kv=self._kv.statistics(),
             scheduler=self._scheduler.statistics(),
-            masks=self._masks.statistics(),
+            masks=self._answers.statistics(),
             requests=meter.requests(),
             prefix_cache=meter.prefix_cache(),
             reads=meter.reads(self._runner.num_rows_read),
@@ -394,146 +365,10 @@ class EngineCore:
             max_tokens=most,
             submitted_at_s=self._clock(),
         )
-        sequence.last_logits = self._kept_logits(sequence)
+        sequence.last_logits = self._answers.kept_logits(sequence)
         self._scheduler.start(sequence)
         self._meter.submitted += 1
         return sequence.generation
-
-    def _keep_scores(self, chunk: Chunk, logits: ChunkLogits) -> None:
-        generation = chunk.sequence.generation
-        if generation is not None and generation.scoring is not None:
-            following = (row + 1 for row in chunk.scored_rows)
-            generation.scoring.scored.update(zip(following, logits.scored, strict=True))
-
-    def _sample_chunk(self, chunk: Chunk, behind: Seq[npt.NDArray[np.float32]]) -> None:
-        """Sample behind a chunk, and on for as long as what is said is what was guessed."""
-        sequence, generation = chunk.sequence, chunk.sequence.generation
-        self._sample(sequence, behind[0])
-        if generation is None or not chunk.drafted:
-            return
-        assert self._speculator is not None, "guesses are somebody's"
-        drafted = [*chunk.drafted]
-        while True:
-            said = sequence.tokens[chunk.stop :]
-            num_right = common_prefix_len(said, drafted)
-            if sequence.generation is not generation or num_right < len(said):
-                break
-            self._scheduler.committed_guesses(sequence)
-            self._sample(sequence, behind[num_right])
-        self._speculator.verified(generation, len(drafted), num_right)
-
-    def _sample(self, sequence: Sequence, logits: npt.NDArray[np.float32]) -> None:
-        generation = sequence.generation
-        if generation is None:
-            return
-        if len(sequence.tokens) == generation.prompt_len:
-            self._share_logits(sequence, logits)
-        if generation.max_tokens == 0:
-            sequence.last_logits = logits
-            scoring = generation.scoring
-            scored = () if scoring is None else scoring.in_order(generation.prompt_len)
-            usage = self._usage(sequence, generation)
-            self._finish(sequence, GenerationFinished("length", usage, scored))
-            return
-        try:
-            constraint = generation.request.constraint
-            choice = choose_tokens(
-                generation,
-                sequence.tokens,
-                logits[: self.model.vocab_size],
-                self.model.eos_token_ids,
-                None if constraint is None else self._masks.take(constraint),
-            )
-        except Exception as error:
-            usage = self._usage(sequence, generation)
-            told = reader_error(error, "EN213", "choosing a token failed")
-            self._finish(sequence, GenerationFailed(told, usage))
-            return
-        sequence.last_logits = None
-        sequence.tokens += choice.token_ids
-        if generation.first_token_at_s is None:
-            generation.first_token_at_s = self._clock()
-        generation.num_output += len(choice.token_ids)
-        self._meter.sampled(sequence.namespace, len(choice.token_ids))
-        generation.sink.put(TokensArrived(choice.token_ids, choice.logprobs))
-        if choice.end is not None:
-            self._finish(
-                sequence, GenerationFinished(choice.end, self._usage(sequence, generation))
-            )
-
-    def _kept_logits(self, sequence: Sequence) -> npt.NDArray[np.float32] | None:
-        if sequence.last_logits is not None or not self._policy.shares_logits:
-            return sequence.last_logits
-        return self._prompt_logits.find(sequence.namespace, sequence.tokens)
-
-    def _share_logits(self, sequence: Sequence, logits: npt.NDArray[np.float32]) -> None:
-        """Spare equal prompts, now waiting or to come, the token whose logits they need."""
-        if not self._policy.shares_logits:
-            return
-        self._prompt_logits.keep(sequence.namespace, sequence.tokens, logits)
-        for twin in self._scheduler.waiting():
-            if twin.namespace == sequence.namespace and twin.tokens == sequence.tokens:
-                twin.last_logits = logits
-
-    def _finish(self, sequence: Sequence, update: GenerationFinished | GenerationFailed) -> None:
-        generation = sequence.generation
-        assert generation is not None and update.usage is not None, "only a generation can end"
-        outcome: Outcome = "failed"
-        if isinstance(update, GenerationFinished):
-            outcome = update.reason
-            self._scheduler.learn_from(generation)
-            if self._speculator is not None:
-                self._speculator.learn(sequence, generation)
-        self._forget(sequence, update.usage, outcome)
-        self._scheduler.stop(sequence)
-        generation.sink.put(update)
-
-    def _give_up(self, sequence: Sequence, error: Exception, outcome: Outcome) -> None:
-        """Tell a generation's reader why it ends; leaves the sequence's state alone."""
-        generation = sequence.generation
-        assert generation is not None, "only a generation can be given up"
-        usage = self._usage(sequence, generation)
-        self._forget(sequence, usage, outcome)
-        generation.sink.put(GenerationFailed(error, usage))
-
-    def _finish_prefill(self, sequence: Sequence) -> None:
-        """End a prefill without the logits behind it."""
-        assert sequence.generation is not None, "only a generation can end"
-        usage = self._usage(sequence, sequence.generation)
-        self._finish(sequence, GenerationFinished("length", usage))
-
-    def _forget(self, sequence: Sequence, usage: GenerationUsage, outcome: Outcome) -> None:
-        if self._speculator is not None and sequence.generation is not None:
-            self._speculator.end(sequence.generation)
-        sequence.generation = None
-        self._meter.ended(usage, outcome)
-
-    def _usage(self, sequence: Sequence, generation: Generation) -> GenerationUsage:
-        now = self._clock()
-        first = generation.first_token_at_s or now
-        return GenerationUsage(
-            prompt_tokens=generation.prompt_len,
-            reused_tokens=generation.reused_tokens or 0,
-            prefilled_tokens=generation.prefilled_tokens,
-            output_tokens=generation.num_output,
-            written_output_tokens=max(0, sequence.num_computed - generation.prompt_len),
-            ttft_s=first - generation.submitted_at_s,
-            total_s=now - generation.submitted_at_s,
-        )
-
-    def _fail(self, plan: StepPlan, failure: FlowForgeError) -> None:
-        sequences = [*(chunk.sequence for chunk in plan.chunks), *plan.ready]
-        self._scheduler.abandon(plan)
-        for sequence in sequences:
-            generation = sequence.generation
-            if generation is not None:
-                self._give_up(sequence, failure, "failed")
-                self._take_back_scored(sequence, generation)
-
-    def _take_back_scored(self, sequence: Sequence, generation: Generation) -> None:
-        """Tokens whose likelihood was not found are not appended."""
-        if generation.scoring is not None:
-            self._scheduler.truncate(sequence, generation.scoring.start)
 
     def _sequence(self, sequence_id: SequenceId) -> Sequence:
         if self._fault is not None:

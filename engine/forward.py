@@ -43,7 +43,8 @@ class StepForward(Protocol):
 class ForwardPass:
     """A `StepForward` on one decoder and one KV store, both borrowed. Under inference mode.
 
-    graphs: for the decode steps that they know.
+    graphs: for the decode steps that they know. drawn: int64, the tokens that the last step drew,
+    where batches have `feeds`.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class ForwardPass:
         store: KvStore,
         attention: AttentionBackend,
         graphs: DecodeGraphs | None = None,
+        drawn: torch.Tensor | None = None,
     ) -> None:
         self._decoder = decoder
+        self._drawn = drawn
         self._store = store
         self._device = store.rows.device
         self._attention = attention
@@ -82,18 +85,36 @@ class ForwardPass:
             if hidden is not None:
                 return hidden
         # One copy to the device.
-        inputs = self._tensor([batch.token_ids, batch.positions, batch.slots])
-        token_ids, positions, slots = inputs.unbind(0)
+        feeds = [batch.feeds] if batch.feeds else []
+        inputs = self._tensor([batch.token_ids, batch.positions, batch.slots, *feeds])
+        token_ids, positions, slots = inputs[:3].unbind(0)
+        if feeds:
+            assert self._drawn is not None, "a batch is fed from what was drawn"
+            token_ids = fed_ids(token_ids, inputs[3], self._drawn)
         attention = self._attention.step(slots, batch.spans, batch.segments)
         self._num_rows_read += attention.num_rows_read
         return self._decoder.forward(token_ids, positions, attention)
 
     def logits(self, hidden: torch.Tensor, rows: list[int]) -> torch.Tensor:
         """See `StepForward.logits`."""
-        return self._decoder.logits(hidden[self._tensor(rows)])
+        first, stop = rows[0], rows[-1] + 1
+        # Of a decode step all rows: nothing is copied to say so.
+        is_run = rows == [*range(first, stop)]
+        return self._decoder.logits(hidden[first:stop] if is_run else hidden[self._tensor(rows)])
 
     def _tensor(self, values: list[int] | list[list[int]]) -> torch.Tensor:
         on_host = torch.tensor(values, dtype=torch.int64)
         if self._device.type == "cpu":
             return on_host
         return on_host.pin_memory().to(self._device, non_blocking=True)
+
+
+def fed_ids(token_ids: torch.Tensor, feeds: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+    """Token ids with those in their places that the last step drew: int64 [num_tokens].
+
+    feeds: integers [num_tokens], places among `drawn`, or -1. Copies nothing to or from the device,
+    so a graph may capture it.
+    """
+    # Where no token could be drawn any id will do: nobody reads on.
+    fed = drawn[feeds.clamp(min=0)].clamp(min=0)
+    return torch.where(feeds < 0, token_ids.long(), fed)

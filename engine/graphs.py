@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import torch
 
+from flowforge.engine.forward import fed_ids
 from flowforge.engine.memory import in_bytes
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _logger = logging.getLogger(__name__)
 _SIZES = (1, 2, 4, 8)
 _STEP = 16
 _MOST_ROWS = 256
-_NUM_INPUTS = 3  # token ids, positions, slots
+_NUM_INPUTS = 4  # token ids, positions, slots, feeds
 
 Replay: TypeAlias = Callable[[], None]
 """Repeats what was captured, with what is in its inputs now; enqueued, not waited for."""
@@ -102,8 +103,10 @@ class _Captured:
 class DecodeGraphs:
     """Owns the graphs of one decoder and their inputs and results. Under inference mode.
 
-    make_tables: for a number of rows. Captures all sizes now, the largest first, because smaller
-    ones then find room in its memory; progress hears how many are done, of how many.
+    make_tables: for a number of rows. drawn: int64, where the last step's tokens lie, for batches
+    with `feeds`; a captured step reads them there. Captures all sizes now, the largest first,
+    because smaller ones then find room in its memory; progress hears how many are done, of how
+    many.
     """
 
     def __init__(
@@ -113,8 +116,11 @@ class DecodeGraphs:
         sizes: tuple[int, ...],
         capture: Capture,
         progress: Callable[[int, int], None] = lambda done, total: None,
+        *,
+        drawn: torch.Tensor | None = None,
     ) -> None:
         self._decoder = decoder
+        self._drawn = drawn
         self._sizes = sizes
         self._device = decoder.device
         self._num_rows_read = 0
@@ -143,6 +149,7 @@ class DecodeGraphs:
 
         What is returned is good until the next call.
         """
+        assert self._drawn is not None or not batch.feeds, "a batch is fed from what was drawn"
         size = size_for(len(batch.token_ids), self._sizes)
         if size is None or not batch.is_decode:
             return None
@@ -166,14 +173,17 @@ class DecodeGraphs:
         num_values = _NUM_INPUTS * size + tables.num_values
         host = torch.zeros(num_values, dtype=torch.int32, pin_memory=self._device.type == "cuda")
         inputs = torch.zeros(num_values, dtype=torch.int32, device=self._device)
-        token_ids, positions, slots = inputs[: _NUM_INPUTS * size].view(_NUM_INPUTS, size)
+        token_ids, positions, slots, feeds = inputs[: _NUM_INPUTS * size].view(_NUM_INPUTS, size)
         slots.fill_(-1)
+        feeds.fill_(-1)
+        drawn = self._drawn
         attention: GraphAttention = tables.attention(
             slots, inputs[_NUM_INPUTS * size :], self._decoder.config.num_heads
         )
 
         def compute() -> torch.Tensor:
-            return self._decoder.forward(token_ids, positions, attention)
+            ids = token_ids if drawn is None else fed_ids(token_ids, feeds, drawn)
+            return self._decoder.forward(ids, positions, attention)
 
         hidden, replay = capture(compute)
         copied = torch.cuda.Event() if self._device.type == "cuda" else None
@@ -184,9 +194,10 @@ class DecodeGraphs:
 
 
 def _fill(inputs: npt.NDArray[np.int32], batch: StepBatch) -> None:
-    """Token ids, positions and slots of a step; behind them dummies, which write no row."""
+    """Token ids, positions, slots, feeds; behind them dummies, which write no row."""
     num_rows = len(batch.token_ids)
     for row, values in enumerate((batch.token_ids, batch.positions, batch.slots)):
         inputs[row, :num_rows] = values
+    inputs[3, :num_rows] = batch.feeds or -1
     inputs[:2, num_rows:] = 0
-    inputs[2, num_rows:] = -1
+    inputs[2:, num_rows:] = -1

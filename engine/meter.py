@@ -17,9 +17,11 @@ from flowforge.engine.statistics import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from flowforge.engine.kv.prefix_tree import Namespace
-    from flowforge.engine.scheduler import StepPlan
     from flowforge.engine.sequence import Generation, GenerationUsage
+    from flowforge.engine.step_plan import StepPlan
 
 Outcome = Literal["stop", "length", "failed", "aborted"]
 
@@ -68,13 +70,16 @@ class _NamespaceMeter:
 class Meter:
     """One engine's counters. Told of facts by the core; decides nothing and reads no clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
         self.num_steps = 0
         self.prefilled_tokens = 0
         self.generated_tokens = 0
         self.recomputed_tokens = 0
         self.forks = 0
         self.submitted = 0
+        self.num_ahead = 0
+        self.discarded_rows = 0
         self._ends: dict[Outcome, int] = {"stop": 0, "length": 0, "failed": 0, "aborted": 0}
         self._queried_tokens = 0
         self._hit_tokens = 0
@@ -84,24 +89,28 @@ class Meter:
         self._step, self._forward = Histogram(), Histogram()
         self._namespaces: OrderedDict[Namespace, _NamespaceMeter] = OrderedDict()
 
-    def planned(self, plan: StepPlan, page_size: int, now_s: float) -> None:
+    def planned(self, plan: StepPlan, now_s: float) -> None:
         """A step is about to run: who is new in it, and which rows it reads."""
         chunks = plan.chunks
-        for sequence in (*(chunk.sequence for chunk in chunks), *plan.ready):
+        for sequence in plan.sequences:
             generation = sequence.generation
             if generation is not None and generation.admitted_at_s is None:
                 generation.admitted_at_s = now_s
                 self._admitted(sequence.namespace, generation)
         logical = sum(chunk.end for chunk in chunks)
         self._logical_rows += logical
-        self._distinct_rows += logical - page_size * sum(run.num_reread for run in plan.shared)
+        self._distinct_rows += logical - self._page_size * sum(
+            run.num_reread for run in plan.shared
+        )
 
-    def computed(self, plan: StepPlan) -> None:
-        """The rows of a plan are computed."""
-        self.num_steps += 1
-        for chunk in plan.chunks:
+    def computed(self, plan: StepPlan, live: Collection[bool]) -> None:
+        """The rows of a plan are computed. live: what `plan.live` says."""
+        # A step that nobody waited for any more would not have been without overlap.
+        self.num_steps += any(live) or not live
+        for chunk, is_live in zip(plan.chunks, live, strict=False):
             generation = chunk.sequence.generation
-            if generation is None:
+            if generation is None or not is_live:
+                self.discarded_rows += chunk.end - chunk.start
                 continue
             num_prompt = max(0, min(chunk.stop, generation.prompt_len) - chunk.start)
             generation.prefilled_tokens += num_prompt
@@ -151,7 +160,9 @@ class Meter:
 
     def steps(self) -> StepStatistics:
         """A snapshot."""
-        return StepStatistics(self._step.snapshot(), self._forward.snapshot())
+        return StepStatistics(
+            self._step.snapshot(), self._forward.snapshot(), self.num_ahead, self.discarded_rows
+        )
 
     def namespaces(self) -> dict[Namespace, NamespaceStatistics]:
         """A snapshot of the 1,024 namespaces that were used last."""

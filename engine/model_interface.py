@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+    from collections.abc import Sequence
 
+    from flowforge.engine.row_draw import DrawnToken, LogitsRow, RowDraw
     from flowforge.engine.sampling import TokenLogprobs
-    from flowforge.engine.scheduler import StepPlan
+    from flowforge.engine.step_plan import StepPlan
 
 
 class StepRunner(Protocol):
@@ -21,8 +21,33 @@ class StepRunner(Protocol):
         """KV rows that were read in one layer since the start; see `ReadStatistics`."""
         ...
 
-    def execute(self, plan: StepPlan) -> list[ChunkLogits]:
-        """Carry out a plan; see `ModelRunner.execute`."""
+    @property
+    def draws_tokens(self) -> bool:
+        """Whether steps draw tokens where the logits are; else they come to the host."""
+        ...
+
+    def launch(self, plan: StepPlan) -> LaunchedStep:
+        """Begin to carry out a plan, behind all that were launched before.
+
+        May return before anything is computed. Rows are read and written through the paths as they
+        are now. A chunk with a `feed` needs the last step's `draw` to have been called.
+        """
+        ...
+
+
+class LaunchedStep(Protocol):
+    """A step that is under way or over. Its logits go when it is dropped."""
+
+    def draw(self, draws: Sequence[RowDraw], kept: Sequence[int] = ()) -> None:
+        """Have tokens drawn, behind the forward pass; at most once, where `draws_tokens`.
+
+        The place of a draw is what `Chunk.feed` names. kept: rows of logits behind chunks, in
+        order, that will be asked for `on_host`.
+        """
+        ...
+
+    def read(self) -> StepResult:
+        """Wait for the step, and for what it drew. Raises what went wrong in it."""
         ...
 
 
@@ -30,12 +55,20 @@ class StepRunner(Protocol):
 class ChunkLogits:
     """What a forward pass says about one chunk.
 
-    behind: float32 [vocab_size] behind the chunk, if it is its sequence's last, and behind each of
-    its drafted tokens. scored: one for each of the chunk's `scored_rows`.
+    behind: one row behind the chunk, if it was its sequence's last, and one behind each of its
+    drafted tokens. scored: one for each of the chunk's `scored_rows`.
     """
 
-    behind: tuple[npt.NDArray[np.float32], ...]
+    behind: tuple[LogitsRow, ...]
     scored: tuple[TokenLogprobs, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """chunks: in the plan's order. drawn: what came of the draws, in theirs."""
+
+    chunks: list[ChunkLogits]
+    drawn: list[DrawnToken] = field(default_factory=list["DrawnToken"])
 
 
 @dataclass(frozen=True, slots=True)

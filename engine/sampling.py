@@ -143,7 +143,7 @@ def sample(
         allowed = np.setdiff1d(ids, np.asarray(banned), assume_unique=True)
     scores = logits if allowed is None else logits[allowed]
     if scores.size == 0:
-        raise EngineError("EN212", "no token is allowed here: a dead end of the constraint")
+        raise dead_end_error(is_constrained=True)
     choice = _choose(scores, params, position)
     return int(choice if allowed is None else allowed[choice])
 
@@ -163,10 +163,8 @@ def adjust(
     if not params.changes_logits:
         return logits
     adjusted = logits.copy()
-    for token_id, bias in params.logit_bias.items():
-        expected = f"keyed by ids below {len(logits)}"
-        require(token_id < len(logits), "logit_bias", expected, token_id)
-        adjusted[token_id] = -np.inf if bias <= -100 else adjusted[token_id] + bias
+    for token_id, bias in known_biases(params, len(logits)):
+        adjusted[token_id] += bias
     if params.repetition_penalty != 1:
         seen = np.unique(np.asarray([*prompt, *output], dtype=np.int64))
         values = adjusted[seen]
@@ -178,6 +176,31 @@ def adjust(
             np.float32
         )
     return adjusted
+
+
+def known_biases(params: SamplingParams, vocab_size: int) -> list[tuple[int, float]]:
+    """What is added to some logits: (id, bias), minus infinity for a ban.
+
+    Raises EngineError EN210 for an id that is not in the vocabulary.
+    """
+    expected = f"keyed by ids below {vocab_size}"
+    for token_id in params.logit_bias:
+        require(token_id < vocab_size, "logit_bias", expected, token_id)
+    return [
+        (token_id, -np.inf if bias <= -100 else bias)
+        for token_id, bias in params.logit_bias.items()
+    ]
+
+
+def nan_error() -> EngineError:
+    """Of logits that no token can be chosen from."""
+    return EngineError("EN211", "the model gave NaN logits", help="check the weights and dtype")
+
+
+def dead_end_error(*, is_constrained: bool) -> EngineError:
+    """Of a row in which nothing is allowed."""
+    why = "a dead end of the constraint" if is_constrained else "logit_bias bans all that are left"
+    return EngineError("EN212", f"no token is allowed here: {why}")
 
 
 def require_num_logprobs(name: str, value: int) -> None:
@@ -222,9 +245,9 @@ def candidates(
 def _choose(scores: npt.NDArray[np.float32], params: SamplingParams, position: int) -> int:
     best = int(scores.argmax())  # argmax of a row with a NaN is the NaN
     if np.isnan(scores[best]):
-        raise EngineError("EN211", "the model gave NaN logits", help="check the weights and dtype")
+        raise nan_error()
     if scores[best] == -np.inf:
-        raise EngineError("EN212", "no token is allowed here: logit_bias bans all that are left")
+        raise dead_end_error(is_constrained=False)
     if params.temperature < _GREEDY_BELOW or params.top_k == 1:
         return best
     uniform = uniform_draw(params.seed, params.branch, position)

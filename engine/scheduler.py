@@ -4,11 +4,11 @@ There is no prefill phase and no decode phase: a step is a number of tokens for 
 (vLLM's V1 scheduler). Running sequences come first, those that decode before those that prefill;
 then waiting ones are admitted.
 
-Order of admission. Priority, then the longest cached prefix (SGLang); every step of waiting counts
-as `_AGE_BONUS` tokens of it, every token that its program still writes behind it as
-`_CHAIN_BONUS`. Of equal priority a sequence is overtaken only by those that come within
-`most of prefix and chain / _AGE_BONUS` steps after it, so none starves. When the first in this
-order lacks pages, nobody behind it is admitted; only who waits for another's prefix steps aside.
+Admission is in the order of `Admission`. When the first in this order lacks pages, nobody behind it
+is admitted; only who waits for another's prefix steps aside.
+
+A step may be planned before the one before it is read: rows that are launched count as there for
+their own sequence, whose next token is then fed to it on the device, and for nobody else.
 
 Progress. The first in rank (priority, then age) is never preempted, and a sequence that could not
 fit an empty pool is refused at submission, so the first always gets its rows: by eviction, in which
@@ -20,90 +20,25 @@ prompts never preempt each other chunk by chunk.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from flowforge.engine.admission import Admission
 from flowforge.engine.kv.cache import Reserved
-from flowforge.engine.kv.sharing import SharedRun, Sharing
-from flowforge.engine.kv.tokens import common_prefix_len
+from flowforge.engine.kv.sharing import Sharing
 from flowforge.engine.output_forecast import OutputForecast
 from flowforge.engine.policy import SchedulingPolicy
-from flowforge.engine.sequence import Sequence, SequenceState
+from flowforge.engine.sequence import Flight, Sequence, SequenceState
+from flowforge.engine.step_plan import Chunk, PlanDraft, StepPlan
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
 
-    from flowforge.engine.kv.cache import KvCache, RowMove
+    from flowforge.engine.kv.cache import KvCache
+    from flowforge.engine.kv.nodes import Node
+    from flowforge.engine.kv.sharing import SharedRun
     from flowforge.engine.sequence import Generation
-
-
-# Tokens of cached prefix that a step of waiting is worth.
-_AGE_BONUS = 32
-# And a token that the longest chain of its program writes behind it: `flowforge bench workflows`.
-_CHAIN_BONUS = 2
-# Only so many, the first in rank, are ordered by prefix: looking prefixes up is not free.
-_MOST_ORDERED = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Tokens [start, stop) of a sequence are computed in this step.
-
-    drafted: guesses of what follows them, computed as if they did; with the last chunk only.
-    """
-
-    sequence: Sequence
-    start: int
-    stop: int
-    drafted: tuple[int, ...] = ()
-
-    @property
-    def end(self) -> int:
-        """Behind the last row that is computed."""
-        return self.stop + len(self.drafted)
-
-    @property
-    def token_ids(self) -> list[int]:
-        """The tokens whose rows are computed."""
-        return [*self.sequence.tokens[self.start : self.stop], *self.drafted]
-
-    @property
-    def is_last(self) -> bool:
-        """Whether nothing of the sequence is left to compute, so its logits are wanted."""
-        return self.stop == len(self.sequence.tokens)
-
-    @property
-    def scored_rows(self) -> range:
-        """Positions whose logits say how likely the next given token was; mostly none."""
-        generation = self.sequence.generation
-        if generation is None or generation.scoring is None:
-            return range(0)
-        first = max(self.start, generation.scoring.first_row)
-        return range(first, min(self.stop, generation.prompt_len - 1))
-
-
-@dataclass(frozen=True, slots=True)
-class StepPlan:
-    """moves, in order, then one forward pass over all chunks; then `ready` sample without one.
-
-    shared: the pages that several chunks read; readers are indices of chunks.
-    """
-
-    moves: tuple[RowMove, ...]
-    chunks: tuple[Chunk, ...]
-    ready: tuple[Sequence, ...]
-    shared: tuple[SharedRun, ...] = ()
-
-    @property
-    def num_tokens(self) -> int:
-        """Rows of the forward pass."""
-        return sum(chunk.end - chunk.start for chunk in self.chunks)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
-        return not (self.chunks or self.ready or self.moves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,30 +60,6 @@ class SchedulerStatistics:
     num_deferrals: int
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A plan in the making."""
-
-    budget: int
-    moves: list[RowMove] = field(default_factory=list)
-    chunks: list[Chunk] = field(default_factory=list)
-    ready: list[Sequence] = field(default_factory=list)
-
-    def add(self, sequence: Sequence, drafted: tuple[int, ...] = ()) -> None:
-        start = sequence.num_computed
-        stop = min(len(sequence.tokens), start + self.budget)
-        chunk = Chunk(sequence, start, stop, drafted)
-        self.budget -= chunk.end - chunk.start
-        self.chunks.append(chunk)
-
-    def remove(self, sequence: Sequence) -> None:
-        for chunk in self.chunks:
-            if chunk.sequence is sequence:
-                self.budget += chunk.end - chunk.start
-                self.chunks.remove(chunk)
-                return
-
-
 class Scheduler:
     """Owns the states of sequences and their paths; the only one to open, grow or release them."""
 
@@ -166,6 +77,7 @@ class Scheduler:
         self._num_deferrals = 0
         self._sharing = Sharing()
         self._forecast = OutputForecast()
+        self._admission = Admission(kv, self._policy, self._forecast)
 
     @property
     def has_work(self) -> bool:
@@ -214,6 +126,7 @@ class Scheduler:
             self._waiting.remove(sequence)
         else:
             return
+        self._lose_flight(sequence)
         sequence.state = SequenceState.IDLE
         self._set_due(sequence, None)
         self._idle[sequence] = None
@@ -271,44 +184,90 @@ class Scheduler:
         self._num_preemptions += 1
         self._enqueue(sequence)
 
+    def fits_ahead(self) -> bool:
+        """Whether a next step finds pages for all that run without taking any of them.
+
+        Only such a step should be planned before the last one is read: a sequence that is preempted
+        in it loses what is in flight for it.
+        """
+        num_missing = 0
+        for sequence in self._running:
+            assert sequence.path is not None, "a running sequence has a path"
+            num_missing += self._kv.num_missing(sequence.path, len(sequence.tokens) + 1)
+        return num_missing <= self._kv.num_available
+
     def plan_step(self) -> StepPlan:
         """Decide the next step and take the pages for it.
 
-        The caller carries the plan out and then says `committed`, or `abandon`s it.
+        The caller carries the plan out and then says `committed`, or `abandon`s it; in the order of
+        the plans, and a plan may be made before that is said of the last one.
         """
         self._num_steps += 1
         is_busy = self._set_spare_aside()
-        draft = _Draft(self._limits.max_step_tokens)
+        draft = PlanDraft(self._limits.max_step_tokens)
         # Decodes before prefills: a long prompt must not make running streams wait.
         order = sorted(self._running, key=lambda one: (not one.is_decoding, one.rank))
         for sequence in order:
             if sequence.state is SequenceState.RUNNING and draft.budget > 0:
                 self._plan_running(sequence, draft)
         self._admit(draft, is_busy=is_busy)
+        flights = [
+            *(_launch(chunk.sequence, chunk.stop - chunk.start) for chunk in draft.chunks),
+            *(_launch(sequence, 0) for sequence in draft.ready),
+        ]
         return StepPlan(
-            tuple(draft.moves), tuple(draft.chunks), tuple(draft.ready), self._shared_in(draft)
+            tuple(draft.moves),
+            tuple(draft.chunks),
+            tuple(draft.ready),
+            self._shared_in(draft),
+            tuple(flights),
+            self._kv.take_restored(),
         )
 
-    def committed(self, plan: StepPlan) -> None:
-        """The rows of the plan are moved and written."""
-        self._kv.moved()
-        for chunk in plan.chunks:
-            sequence = chunk.sequence
-            assert sequence.path is not None, "a planned sequence has a path"
-            self._kv.commit(sequence.path, sequence.tokens[chunk.start : chunk.stop])
+    def committed(self, plan: StepPlan, live: Collection[bool]) -> None:
+        """The rows of the plan are moved and written. live: what `plan.live` says.
+
+        Rows of sequences that wait for them no more are nobody's: they are in pages that may be
+        another's by now.
+        """
+        num_chunks = len(plan.chunks)
+        for idx, (sequence, is_live) in enumerate(zip(plan.sequences, live, strict=True)):
+            if not is_live:
+                continue
+            path, flight = sequence.path, sequence.flight
+            assert path is not None and flight is not None, "a live sequence has a path"
+            flight.draw = None
+            if idx < num_chunks:
+                chunk = plan.chunks[idx]
+                self._kv.commit(path, sequence.tokens[chunk.start : chunk.stop])
+                flight.num_rows -= chunk.stop - chunk.start
+            if flight.num_steps == 1:
+                sequence.flight = None
+            flight.num_steps -= 1
 
     def committed_guesses(self, sequence: Sequence) -> None:
         """What a sequence has said since `committed` was guessed, and its rows are written."""
         assert sequence.path is not None, "a planned sequence has a path"
         self._kv.commit(sequence.path, sequence.tokens[sequence.num_computed :])
 
-    def abandon(self, plan: StepPlan) -> None:
-        """The step failed: its sequences become idle, and keep no page that it may have written."""
-        for sequence in [*(chunk.sequence for chunk in plan.chunks), *plan.ready]:
+    def abandon(self, plans: Collection[StepPlan]) -> list[Sequence]:
+        """Steps failed, in order, with all that are planned behind the first one.
+
+        Their sequences become idle, and keep no page that the steps may have written; returns
+        those. Nobody keeps what the moves of the steps were to bring back.
+        """
+        failed = {
+            sequence: None
+            for plan in plans
+            for sequence, is_live in zip(plan.sequences, plan.live(), strict=True)
+            if is_live
+        }
+        for sequence in failed:
             self.stop(sequence)
             self._discard_path(sequence)
-        if plan.moves:
-            self._kv.distrust_moves()
+        if any(plan.moves for plan in plans):
+            self._distrust([node for plan in plans for node in plan.restored])
+        return list(failed)
 
     def statistics(self) -> SchedulerStatistics:
         """A snapshot."""
@@ -320,32 +279,43 @@ class Scheduler:
             num_deferrals=self._num_deferrals,
         )
 
-    def _shared_in(self, draft: _Draft) -> tuple[SharedRun, ...]:
+    def _shared_in(self, draft: PlanDraft) -> tuple[SharedRun, ...]:
         paths = [chunk.sequence.path for chunk in draft.chunks]
         assert None not in paths, "a planned sequence has a path"
         return self._sharing.runs([path for path in paths if path is not None])
 
-    def _plan_running(self, sequence: Sequence, draft: _Draft) -> None:
-        if sequence.num_pending == 0:
-            draft.ready.append(sequence)
-            return
-        stop = min(len(sequence.tokens), sequence.num_computed + draft.budget)
+    def _plan_running(self, sequence: Sequence, draft: PlanDraft) -> None:
+        feed = None
+        if sequence.num_unlaunched == 0:
+            flight, generation = sequence.flight, sequence.generation
+            if flight is None:
+                draft.ready.append(sequence)
+                return
+            assert generation is not None, "a sequence in flight has work"
+            if flight.draw is None or generation.num_output + 1 >= generation.max_tokens:
+                # All that is left is to read what is in flight.
+                return
+            feed = flight.draw
+        start = sequence.num_launched
+        stop = start + 1 if feed is not None else len(sequence.tokens)
+        stop = min(stop, start + draft.budget)
         while not self._reserve(sequence, stop, draft):
             last = self._running[-1]
             draft.remove(last)
             self.preempt(last)
             if last is sequence:
                 return
-        draft.add(sequence, self._tried(sequence, stop, draft))
+        drafted = () if feed is not None else self._tried(sequence, stop, draft)
+        draft.add(Chunk(sequence, start, stop, drafted, feed))
 
-    def _tried(self, sequence: Sequence, stop: int, draft: _Draft) -> tuple[int, ...]:
+    def _tried(self, sequence: Sequence, stop: int, draft: PlanDraft) -> tuple[int, ...]:
         """The guesses that this step tries: with rows and pages that nobody else needs."""
         generation, path = sequence.generation, sequence.path
         if generation is None or not generation.drafted or stop < len(sequence.tokens):
             return ()
         # The last token that may be written is never computed.
         most = min(
-            draft.budget - (stop - sequence.num_computed),
+            draft.budget - (stop - sequence.num_launched),
             generation.max_tokens - generation.num_output - 1,
         )
         tried = generation.drafted[: max(0, most)]
@@ -366,56 +336,24 @@ class Scheduler:
             self._enqueue(one)
         return True
 
-    def _admit(self, draft: _Draft, *, is_busy: bool) -> None:
+    def _admit(self, draft: PlanDraft, *, is_busy: bool) -> None:
         if not self._has_room(draft):
             return
-        for sequence, known_len in self._in_order_of_admission(list(self._waiting)):
+        for sequence, known_len in self._admission.in_order(list(self._waiting), self._num_steps):
             if not self._has_room(draft):
                 return
             if is_busy and sequence.is_spare:
                 continue
-            if self._waits_for_a_prefix(sequence, known_len):
+            if self._admission.waits_for_a_prefix(sequence, known_len, self._running):
                 self._num_deferrals += 1
                 continue
             if not self._admit_one(sequence, known_len, draft):
                 return
 
-    def _has_room(self, draft: _Draft) -> bool:
+    def _has_room(self, draft: PlanDraft) -> bool:
         return draft.budget > 0 and len(self._running) < self._limits.max_running
 
-    def _in_order_of_admission(self, waiting: list[Sequence]) -> Iterator[tuple[Sequence, int]]:
-        """The next one first, each with the number of tokens that are cached of it."""
-
-        def place(entry: tuple[Sequence, int]) -> tuple[int, int, int]:
-            sequence, known_len = entry
-            age = self._num_steps - sequence.started_step
-            priority, arrival = sequence.rank
-            if self._policy.admission == "arrival":
-                return priority, 0, arrival
-            worth = known_len + _AGE_BONUS * age + _CHAIN_BONUS * self._num_following(sequence)
-            return priority, -worth, arrival
-
-        first = [(one, self._known_len(one)) for one in waiting[:_MOST_ORDERED]]
-        yield from sorted(first, key=place)
-        for sequence in waiting[_MOST_ORDERED:]:
-            yield sequence, self._known_len(sequence)
-
-    def _num_following(self, sequence: Sequence) -> int:
-        if sequence.generation is None or not self._policy.critical_first:
-            return 0
-        return sequence.generation.request.num_following
-
-    def _known_len(self, sequence: Sequence) -> int:
-        limit = sequence.num_reusable
-        if self._policy.reuse == "none":
-            return 0
-        known_len = self._kv.match_len(sequence.namespace, sequence.tokens, limit)
-        return known_len if self._policy.reuse == "tokens" else self._whole_pages(known_len)
-
-    def _whole_pages(self, num_tokens: int) -> int:
-        return num_tokens - num_tokens % self._kv.page_size
-
-    def _admit_one(self, sequence: Sequence, known_len: int, draft: _Draft) -> bool:
+    def _admit_one(self, sequence: Sequence, known_len: int, draft: PlanDraft) -> bool:
         path, limit = sequence.path, sequence.num_reusable
         if self._policy.reuse != "tokens":
             limit = min(limit, known_len)
@@ -431,7 +369,8 @@ class Scheduler:
             self._kv.withdraw(sequence.expectation)
         if self._kv.num_missing(path, len(sequence.tokens)) > self._kv.num_free:
             self._hold_only(sequence)
-        if not self._kv.can_hold(path, sequence.tokens, limit, self._num_spared(sequence)):
+        num_spared = self._admission.num_spared(sequence, self._running)
+        if not self._kv.can_hold(path, sequence.tokens, limit, num_spared):
             self._drop_path(sequence)
             return False
         copy = self._kv.advance(path, sequence.tokens, limit)
@@ -451,41 +390,10 @@ class Scheduler:
             draft.ready.append(sequence)
         else:
             sequence.last_logits = None
-            draft.add(sequence)
+            draft.add_next(sequence)
         return True
 
-    def _num_spared(self, sequence: Sequence) -> int:
-        """Pages for what the running ones and this one will still write; none for it alone."""
-        if not self._running or not self._policy.spares_output:
-            return 0
-        own_len = len(sequence.tokens)
-        own = self._kv.num_pages_of(own_len + self._forecast.num_left(sequence.generation))
-        num_spared = own - self._kv.num_pages_of(own_len)
-        for other in self._running:
-            assert other.path is not None, "a running sequence has a path"
-            most = len(other.tokens) + self._forecast.num_left(other.generation)
-            num_spared += self._kv.num_missing(other.path, most)
-        return num_spared
-
-    def _waits_for_a_prefix(self, sequence: Sequence, known_len: int) -> bool:
-        """Whether a running sequence is about to compute tokens that this one needs as well.
-
-        In-batch duplicates (SGLang, TensorRT-LLM): the first fills, the rest wait for it and hit.
-        """
-        if not self._policy.spares_duplicates or self._policy.reuse == "none":
-            return False
-        limit = sequence.num_reusable
-        for other in self._running:
-            if other.num_pending == 0 or other.namespace != sequence.namespace:
-                continue
-            shared = min(common_prefix_len(sequence.tokens, other.tokens), limit)
-            if self._policy.reuse == "pages":
-                shared = self._whole_pages(shared)
-            if shared > max(other.num_computed, known_len):
-                return True
-        return False
-
-    def _reserve(self, sequence: Sequence, num_tokens: int, draft: _Draft) -> bool:
+    def _reserve(self, sequence: Sequence, num_tokens: int, draft: PlanDraft) -> bool:
         """Get rows for a running sequence, by eviction if it must be."""
         path = sequence.path
         assert path is not None, "rows are reserved on a path"
@@ -522,10 +430,31 @@ class Scheduler:
 
     def _drop_path(self, sequence: Sequence) -> None:
         """Hold nothing for a sequence any more, but let its next use count in eviction."""
+        self._lose_flight(sequence)
         if sequence.path is not None:
             self._kv.release(sequence.path)
             sequence.path = None
             self._kv.expect(sequence.expectation)
+
+    def _lose_flight(self, sequence: Sequence) -> None:
+        """Wait no more for what is in flight for a sequence; its rows are nobody's."""
+        if sequence.flight is not None:
+            sequence.flight = None
+            if sequence.path is not None:
+                self._kv.give_back_reserved(sequence.path)
+
+    def _distrust(self, restored: list[Node]) -> None:
+        """Moves may not have been carried out: nobody may read what they were to bring back."""
+        doubted = set(map(id, restored))
+        for sequence in [*self._running, *self._waiting, *self._idle]:
+            path = sequence.path
+            if path is not None and any(id(node) in doubted for node in path.nodes):
+                if sequence.state is SequenceState.RUNNING:
+                    self._kv.discard(path)
+                    self.preempt(sequence)
+                else:
+                    self._discard_path(sequence)
+        self._kv.distrust_moves(restored)
 
     @contextmanager
     def _changing(self, sequence: Sequence) -> Generator[None]:
@@ -535,3 +464,12 @@ class Scheduler:
         sequence.last_logits = None
         if sequence.path is None:
             self._kv.expect(sequence.expectation)
+
+
+def _launch(sequence: Sequence, num_rows: int) -> Flight:
+    flight = sequence.flight
+    if flight is None:
+        flight = sequence.flight = Flight()
+    flight.num_rows += num_rows
+    flight.num_steps += 1
+    return flight

@@ -181,13 +181,29 @@ class Generation:
 
 
 @dataclass(eq=False, slots=True)
+class Flight:
+    """What is launched of a sequence and not read yet; of one step, or of two that follow.
+
+    A sequence that stops or loses its path loses its flight: who reads a step knows by the flight's
+    identity whether the sequence still waits for it. num_rows: behind those that are computed.
+    draw: the place of the token that is being drawn for it among its step's draws. num_steps: that
+    it is of.
+    """
+
+    num_rows: int = 0
+    draw: int | None = None
+    num_steps: int = 0
+
+
+@dataclass(eq=False, slots=True)
 class Sequence:
     """The engine's unit of work and of holding.
 
     tokens: prompt and output, in order; a forked or preempted sequence keeps them all. One list for
     life: `expectation`, what is known of the next use, has the same. path: the KV of the first
     `num_computed` tokens, or None when nothing is held. last_logits: float32 [vocab_size] behind
-    the last token, once that was computed. started_step: when its work came in.
+    the last token, once that was computed. started_step: when its work came in. flight: what is
+    launched and not read.
     """
 
     id: SequenceId
@@ -199,6 +215,7 @@ class Sequence:
     generation: Generation | None = None
     last_logits: npt.NDArray[np.float32] | None = field(default=None, repr=False)
     started_step: int = 0
+    flight: Flight | None = None
     expectation: Expectation = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -231,12 +248,22 @@ class Sequence:
 
     @property
     def is_decoding(self) -> bool:
-        """Whether a sampled token and what a constraint forced is all that is pending."""
-        return self.num_pending <= _DECODE_LEN
+        """Whether a sampled token and what a constraint forced is all that is left to launch."""
+        return self.num_unlaunched <= _DECODE_LEN
+
+    @property
+    def num_launched(self) -> int:
+        """Tokens whose KV is in the path or about to be, by steps that are launched."""
+        return self.num_computed + (0 if self.flight is None else self.flight.num_rows)
+
+    @property
+    def num_unlaunched(self) -> int:
+        """Known tokens that no step has been launched for; -1 when one more was launched."""
+        return len(self.tokens) - self.num_launched
 
     @property
     def num_pending(self) -> int:
-        """Tokens still to compute."""
+        """Tokens still to compute; those in flight count."""
         return len(self.tokens) - self.num_computed
 
     def __repr__(self) -> str:

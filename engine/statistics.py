@@ -140,10 +140,16 @@ class LatencyStatistics:
 
 @dataclass(frozen=True, slots=True)
 class StepStatistics:
-    """step_s: whole steps. forward_s: their forward passes, copies of rows included."""
+    """step_s: whole steps. forward_s: their forward passes, copies of rows included.
+
+    With overlap forward_s is what is waited for of them. num_ahead: steps that were launched before
+    the last one was read. discarded_rows: that were computed for texts which had come to their end.
+    """
 
     step_s: Distribution
     forward_s: Distribution
+    num_ahead: int = 0
+    discarded_rows: int = 0
 
     @property
     def host_s(self) -> float:
@@ -191,10 +197,10 @@ class KernelStatistics:
 class ComputeStatistics:
     """What the engine computes with, from start to end.
 
-    dtype: of activations and of K and V. kernels: what was chosen where there was a choice.
-    device: as torch names it. num_ranks: processes that the model is split over. is_deterministic:
-    results have the same bits whatever else is in a step, was cached, forked or evicted, asked for
-    or not; tried when the engine started.
+    dtype: of activations. kernels: what was chosen where there was a choice. device: as torch names
+    it. kv_dtype: what KV rows are kept in. num_ranks: processes that the model is split over.
+    is_deterministic: results have the same bits whatever else is in a step, was cached, forked or
+    evicted, asked for or not; tried when the engine started.
     """
 
     dtype: str = "float32"
@@ -203,6 +209,7 @@ class ComputeStatistics:
     device: str = "cpu"
     num_ranks: int = 1
     is_deterministic: bool = False
+    kv_dtype: str = "float32"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Pure and picklable: a forward pass in another process needs nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flowforge.engine.attention.reads import Segment, Span
@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from flowforge.engine.attention.reads import Ranges
     from flowforge.engine.kv.cache import RowMove
     from flowforge.engine.kv.path import KvPath
-    from flowforge.engine.scheduler import Chunk, StepPlan
-
-# Rows of one LM head call: wide enough to be efficient, narrow enough that 49,152 fp32 columns of
-# logits stay in the megabytes.
-_LM_HEAD_ROWS = 32
+    from flowforge.engine.step_plan import Chunk, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +24,8 @@ class StepBatch:
     token_ids, positions, slots: one of each token; the slot is the KV row it is written to.
     spans: one for each sequence, of adjacent tokens. segments: rows that several spans read.
     logit_rows: tokens whose logits are wanted, a group for each call of the LM head, in order.
+    feeds: for each token its place among those that the last step draws, -1 where it is known;
+    empty where all are.
     """
 
     moves: tuple[RowMove, ...]
@@ -37,6 +35,7 @@ class StepBatch:
     spans: tuple[Span, ...]
     segments: tuple[Segment, ...]
     logit_rows: tuple[list[int], ...]
+    feeds: list[int] = field(default_factory=list[int])
 
     @property
     def is_decode(self) -> bool:
@@ -44,8 +43,8 @@ class StepBatch:
         return all(span.query_len == 1 for span in self.spans)
 
 
-def step_batch(plan: StepPlan, page_size: int) -> StepBatch:
-    """The numbers of a plan.
+def step_batch(plan: StepPlan, page_size: int, most_logit_rows: int) -> StepBatch:
+    """The numbers of a plan. most_logit_rows: of one call of the LM head.
 
     Its logits: of the last row of each chunk that is its sequence's last, each with those of its
     drafted tokens, in the plan's order, then of the scored rows of each chunk.
@@ -56,16 +55,19 @@ def step_batch(plan: StepPlan, page_size: int) -> StepBatch:
     spans: list[Span] = []
     last: list[int] = []
     scored: list[list[int]] = []
+    feeds: list[int] = []
     for chunk in plan.chunks:
         span = _span(chunk, len(token_ids), page_size)
         spans.append(span)
         token_ids += chunk.token_ids
         positions += range(chunk.start, chunk.end)
         slots += _slots(span, chunk)
+        feeds += [-1 if chunk.feed is None else chunk.feed] * span.query_len
         if chunk.is_last:
             behind = span.query_start + chunk.stop - chunk.start - 1
             last += range(behind, behind + 1 + len(chunk.drafted))
-        scored += _groups([span.query_start + row - chunk.start for row in chunk.scored_rows])
+        rows = [span.query_start + row - chunk.start for row in chunk.scored_rows]
+        scored += _groups(rows, most_logit_rows)
     return StepBatch(
         plan.moves,
         token_ids,
@@ -73,12 +75,13 @@ def step_batch(plan: StepPlan, page_size: int) -> StepBatch:
         slots,
         tuple(spans),
         _segments(plan, page_size),
-        (*_groups(last), *scored),
+        (*_groups(last, most_logit_rows), *scored),
+        feeds if any(feed >= 0 for feed in feeds) else [],
     )
 
 
-def _groups(rows: list[int]) -> list[list[int]]:
-    return [rows[start : start + _LM_HEAD_ROWS] for start in range(0, len(rows), _LM_HEAD_ROWS)]
+def _groups(rows: list[int], most: int) -> list[list[int]]:
+    return [rows[start : start + most] for start in range(0, len(rows), most)]
 
 
 def _span(chunk: Chunk, query_start: int, page_size: int) -> Span:

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowforge.engine.sampling import TokenLogprobs, adjust, logprobs_of, sample
+from flowforge.engine.row_draw import NO_NUMBER, NO_TOKEN, RowDraw, draw_token
+from flowforge.engine.sampling import TokenLogprobs, dead_end_error, logprobs_of, nan_error
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from flowforge.engine.constraint import TokenConstraint
-    from flowforge.engine.sampling import SamplingParams
+    from flowforge.engine.row_draw import DrawnToken, LogitsRow
     from flowforge.engine.sequence import FinishReason, Generation
 
 
@@ -35,36 +38,64 @@ def new_mask(vocab_size: int) -> npt.NDArray[np.uint32]:
     return np.empty(-(-vocab_size // 32), dtype=np.uint32)
 
 
+def plan_draw(
+    generation: Generation,
+    tokens: Sequence[int],
+    source: int | npt.NDArray[np.float32],
+    eos_token_ids: frozenset[int],
+    mask: npt.NDArray[np.uint32] | None,
+    num_guessed: int = 0,
+) -> RowDraw:
+    """What the next token of a generation depends on; see `RowDraw`.
+
+    tokens: its sequence so far, whose last `num_guessed` are guesses. mask: of its constraint.
+    """
+    params = generation.request.params
+    num_output = generation.num_output + num_guessed
+    banned = tuple(eos_token_ids) if num_output < params.min_tokens else ()
+    if banned and mask is not None and not _allows_other_than(banned, mask):
+        banned = ()
+    if not params.looks_back:
+        # Copying the tokens at each step would cost more the longer the context.
+        return RowDraw(source, params, len(tokens), mask, banned)
+    prompt, output = tokens[: generation.prompt_len], tokens[generation.prompt_len :]
+    return RowDraw(source, params, len(tokens), mask, banned, prompt, output)
+
+
 def choose_tokens(
     generation: Generation,
     tokens: list[int],
-    logits: npt.NDArray[np.float32],
+    logits: LogitsRow,
+    vocab_size: int,
     eos_token_ids: frozenset[int],
     mask: npt.NDArray[np.uint32] | None = None,
+    drawn: DrawnToken | None = None,
 ) -> TokenChoice:
     """Decide the next tokens of a generation.
 
-    tokens: its sequence so far. logits: float32 [vocab_size], the ids that may be said. mask: of
+    tokens: its sequence so far. logits: behind them; ids below `vocab_size` may be said. mask: of
     the generation's constraint for this step, where it was filled before; may be overwritten.
+    drawn: from these logits already.
     Advances the generation's constraint and stop condition. Raises EngineError EN21x.
     """
     request, params = generation.request, generation.request.params
     constraint = request.constraint
-    scores = logits
-    if params.changes_logits:
-        # Only then: copying the tokens at each step would cost more the longer the context.
-        prompt, output = tokens[: generation.prompt_len], tokens[generation.prompt_len :]
-        scores = adjust(logits, params, prompt=prompt, output=output)
-    banned = tuple(eos_token_ids) if generation.num_output < params.min_tokens else ()
-    if constraint is not None:
-        token_id = _sample_allowed(
-            constraint, scores, params, len(tokens), eos_token_ids, mask, banned
-        )
+    token_id = None if drawn is None else _token_of(drawn, constraint)
+    if token_id is not None and _is_taken(token_id, constraint, eos_token_ids):
+        pass
+    elif constraint is None:
+        values = logits.on_host()[:vocab_size]
+        token_id = draw_token(plan_draw(generation, tokens, values, eos_token_ids, None), values)
     else:
-        token_id = sample(scores, params, position=len(tokens), banned=banned)
+        values = logits.on_host()[:vocab_size]
+        token_id = _draw_allowed(generation, tokens, constraint, values, eos_token_ids, mask)
     logprobs: tuple[TokenLogprobs, ...] = ()
     if params.num_logprobs is not None:
-        logprobs = (logprobs_of(logits, token_id, params.num_logprobs),)
+        if drawn is not None and drawn.logprobs is not None and drawn.token_id == token_id:
+            logprobs = (drawn.logprobs,)
+        else:
+            values = logits.on_host()[:vocab_size]
+            logprobs = (logprobs_of(values, token_id, params.num_logprobs),)
     room = generation.max_tokens - generation.num_output
     if token_id in eos_token_ids and (constraint is not None or not params.ignore_eos):
         return TokenChoice((token_id,), logprobs, "stop")
@@ -81,27 +112,38 @@ def choose_tokens(
     return TokenChoice(token_ids, logprobs, "stop" if is_complete else end)
 
 
-def _sample_allowed(
+def _token_of(drawn: DrawnToken, constraint: TokenConstraint | None) -> int:
+    if drawn.token_id == NO_NUMBER:
+        raise nan_error()
+    if drawn.token_id == NO_TOKEN:
+        raise dead_end_error(is_constrained=constraint is not None)
+    return drawn.token_id
+
+
+def _is_taken(
+    token_id: int, constraint: TokenConstraint | None, eos_token_ids: frozenset[int]
+) -> bool:
+    return constraint is None or token_id in eos_token_ids or constraint.advance(token_id)
+
+
+def _draw_allowed(
+    generation: Generation,
+    tokens: list[int],
     constraint: TokenConstraint,
-    scores: npt.NDArray[np.float32],
-    params: SamplingParams,
-    position: int,
+    logits: npt.NDArray[np.float32],
     eos_token_ids: frozenset[int],
     mask: npt.NDArray[np.uint32] | None,
-    banned: tuple[int, ...],
 ) -> int:
-    """Sample a token that the constraint takes; it has then consumed it, but for an end token.
+    """Draw a token that the constraint takes; it has then consumed it, but for an end token.
 
-    banned: ids that are taken only where the constraint allows no other.
+    Ids that are banned are taken only where the constraint allows no other.
     """
     if mask is None:
-        mask = new_mask(len(scores))
+        mask = new_mask(len(logits))
         constraint.fill_mask(mask)
     for _ in range(_MAX_REFUSALS):
-        if banned and not _allows_other_than(banned, mask):
-            banned = ()
-        token_id = sample(scores, params, position=position, mask=mask, banned=banned)
-        if token_id in eos_token_ids or constraint.advance(token_id):
+        token_id = draw_token(plan_draw(generation, tokens, logits, eos_token_ids, mask), logits)
+        if _is_taken(token_id, constraint, eos_token_ids):
             return token_id
         constraint.fill_mask(mask)
     raise EngineError(

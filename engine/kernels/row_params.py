@@ -11,6 +11,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from flowforge.engine.sampling import SamplingParams
 
 # As in `engine/sampling.py`: what is colder is greedy.
@@ -38,19 +40,35 @@ class RowParams:
         cls, params: Sequence[SamplingParams], positions: Sequence[int], device: torch.device | str
     ) -> RowParams:
         """Of one row for each; positions: of the new tokens, as `sample` takes them."""
+        return cls.over(
+            params, *(torch.from_numpy(one).to(device) for one in cls.arrays(params, positions))
+        )
+
+    @staticmethod
+    def arrays(
+        params: Sequence[SamplingParams], positions: Sequence[int]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """`numbers` and `counters`, to be brought to the device."""
         numbers = np.array([_numbers_of(one) for one in params], dtype=np.float64)
         words = [
             (one.seed & (2**64 - 1), one.seed >> 64 & (2**64 - 1), one.branch, position)
             for one, position in zip(params, positions, strict=True)
         ]
-        counters = np.array(words, dtype=np.uint64).view(np.int64)
+        return numbers, np.array(words, dtype=np.uint64).view(np.int64)
+
+    @classmethod
+    def over(
+        cls, params: Sequence[SamplingParams], numbers: torch.Tensor, counters: torch.Tensor
+    ) -> RowParams:
+        """Of arrays that are there."""
+        limits = [_numbers_of(one) for one in params]
         return cls(
-            torch.from_numpy(numbers).to(device),
-            torch.from_numpy(counters).to(device),
+            numbers,
+            counters,
             any(one.looks_back for one in params),
-            bool((numbers[:, 1] < np.inf).any()),
-            bool((numbers[:, 2] < _NEVER).any()),
-            bool(numbers[:, 7].all()),
+            any(one[1] < np.inf for one in limits),
+            any(one[2] < _NEVER for one in limits),
+            all(one[7] for one in limits),
         )
 
 

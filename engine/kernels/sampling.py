@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 _philox: Tensor = random.philox
 _philox_impl: Tensor = random.philox_impl
 
-NO_NUMBER, NO_TOKEN = -1, -2
-"""Instead of a token: a logit is NaN; no token is allowed."""
-
 # Bits that a pass finds, and ids of a program; interpreted, programs cost and numbers do not.
 _BITS, _BLOCK = (8, 256) if IS_INTERPRETED else (4, 512)
 _WAYS = 1 << _BITS
@@ -68,8 +65,8 @@ def sample_rows(
 ) -> torch.Tensor:
     """Choose a token for each row: int64 [num_rows], on the device.
 
-    logits: float32 [num_rows, vocab_size], contiguous, not changed. seen: where some row has a
-    penalty. mask: int32 [num_rows, ceil(vocab_size / 32)], bit set = allowed. `NO_NUMBER` and
+    logits: float32 [num_rows, vocab_size], rows may lie apart, not changed. seen: where some row
+    has a penalty. mask: int32 [num_rows, ceil(vocab_size / 32)], bit set = allowed. `NO_NUMBER` and
     `NO_TOKEN` stand for what `sample` raises. Nothing waits for the device.
     """
     return draw_tokens(adjust_rows(logits, params, seen=seen, biases=biases, mask=mask), params)
@@ -89,7 +86,7 @@ def adjust_rows(
     num_rows, vocab_size = logits.shape
     assert vocab_size <= 1 << _ID_BITS, "an id does not fit a rank"
     num_blocks = cdiv(vocab_size, _BLOCK)
-    scores = torch.empty_like(logits)
+    scores = torch.empty((num_rows, vocab_size), dtype=logits.dtype, device=logits.device)
     best = torch.empty((num_rows, num_blocks), dtype=torch.int64, device=logits.device)
     is_penalised = params.has_penalties
     assert not is_penalised or seen is not None, "penalties are for ids that were seen"
@@ -101,6 +98,7 @@ def adjust_rows(
         mask if mask is not None else logits,
         scores,
         best,
+        logits.stride(0),
         vocab_size,
         HAS_PENALTIES=is_penalised,
         HAS_MASK=mask is not None,
@@ -250,6 +248,7 @@ def _adjust_kernel(
     mask: Tensor,
     scores: Tensor,
     best: Tensor,
+    row_stride: int,
     vocab_size: int,
     HAS_PENALTIES: tl.constexpr,
     HAS_MASK: tl.constexpr,
@@ -258,7 +257,7 @@ def _adjust_kernel(
     row = tl.program_id(0).to(tl.int64)
     ids = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_id = ids < vocab_size
-    score = tl.load(logits + row * vocab_size + ids, mask=is_id, other=float("-inf"))
+    score = tl.load(logits + row * row_stride + ids, mask=is_id, other=float("-inf"))
     if HAS_PENALTIES:
         seen = tl.load(is_seen + row * vocab_size + ids, mask=is_id, other=0) != 0
         penalty = tl.load(numbers + row * 8 + _REPETITION).to(tl.float32)

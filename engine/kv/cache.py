@@ -156,7 +156,7 @@ class KvCache:
             return None
         start = path.num_tokens
         match = self._tree.match_under(path.tip, tokens[start:limit], limit - start)
-        self._give_back_reserved(path)
+        self.give_back_reserved(path)
         for node in match.nodes:
             self._walk_to(path, node)
         if self._restore(path, tokens, limit):
@@ -181,15 +181,23 @@ class KvCache:
         """What is to be moved between pool and host, before what was asked for after this."""
         return [] if self._host is None else self._host.take_moves()
 
+    def take_restored(self) -> tuple[Node, ...]:
+        """What the moves that were taken since the last call bring back: trusted from here on."""
+        restored = tuple(self._restored)
+        self._restored.clear()
+        return restored
+
     def moved(self) -> None:
         """All moves that were taken are carried out."""
         self._restored.clear()
 
-    def distrust_moves(self) -> None:
-        """Moves that were taken may not have been carried out: forget what they were to bring."""
+    def distrust_moves(self, restored: Sequence[Node]) -> None:
+        """Moves that were taken may not have been carried out: forget what they were to bring.
+
+        restored: of `take_restored`, in order; no path may run through any of it.
+        """
         if self._host is not None:
             self._host.clear()
-        restored, self._restored = self._restored, []
         # The last one first: it hangs under the others.
         self._pool.release([*self._tree.drop_all(restored[::-1])])
 
@@ -230,6 +238,15 @@ class KvCache:
         self._note_peak()
         return Reserved()
 
+    def give_back_reserved(self, path: KvPath) -> None:
+        """Free a path's pages behind the one that is written in part."""
+        keep = 0 if path.tail is None else 1
+        extra = path.private[keep:]
+        if extra:
+            self._pool.release(extra)
+            del path.private[keep:]
+            path.pop(len(extra))
+
     def commit(self, path: KvPath, tokens: Sequence[int]) -> None:
         """Say that the rows behind the path's end now hold the KV of these tokens.
 
@@ -267,7 +284,7 @@ class KvCache:
         """
         if path.is_released:
             return
-        self._give_back_reserved(path)
+        self.give_back_reserved(path)
         if path.tail is not None:
             self._pool.release(self._tree.cache_tail(path.tail))
         self._end(path)
@@ -283,7 +300,7 @@ class KvCache:
         if path.tail is not None:
             self._tree.detach(path.tail)
             path.tail = None
-        self._give_back_reserved(path)
+        self.give_back_reserved(path)
         self._end(path)
 
     def expect(self, expectation: Expectation) -> None:
@@ -462,14 +479,6 @@ class KvCache:
             self._walk_to(path, node)
             self._restored.append(node)
         return path.num_tokens > known
-
-    def _give_back_reserved(self, path: KvPath) -> None:
-        keep = 0 if path.tail is None else 1
-        extra = path.private[keep:]
-        if extra:
-            self._pool.release(extra)
-            del path.private[keep:]
-            path.pop(len(extra))
 
     def _push_private(self, path: KvPath, page: PageId) -> None:
         path.private.append(page)

@@ -78,10 +78,9 @@ class Speculator:
         ]
         for _, generation in writing:
             generation.drafted = ()
-        room = self._most_rows - len(running)
-        if not writing or room < len(writing):
+        most = self._most_of_each(len(running), len(writing))
+        if most == 0:
             return
-        most = min(self._most_drafted, room // len(writing))
         asked = [
             (sequence.tokens, generation, speculation)
             for sequence, generation in writing
@@ -92,6 +91,20 @@ class Speculator:
         )
         for (_, generation, _), guess in zip(asked, guesses, strict=True):
             generation.drafted = tuple(guess)
+
+    def needs_tokens(self, running: Sequence[EngineSequence]) -> bool:
+        """Whether `draft` will ask for guesses once every one of these has its next token."""
+        writing = [
+            sequence.generation
+            for sequence in running
+            if sequence.generation is not None and sequence.generation.max_tokens > 0
+        ]
+        if self._most_of_each(len(running), len(writing)) == 0:
+            return False
+        return any(
+            generation.speculation is None or generation.speculation.num_paused <= 1
+            for generation in writing
+        )
 
     def verified(self, generation: Generation, num_drafted: int, num_accepted: int) -> None:
         """Of so many guesses so many were right."""
@@ -116,6 +129,10 @@ class Speculator:
         if key is not None:
             output = sequence.tokens[len(sequence.tokens) - generation.num_output :]
             self._drafter.learn((sequence.namespace, key), output)
+
+    def _most_of_each(self, num_running: int, num_writing: int) -> int:
+        room = self._most_rows - num_running
+        return 0 if num_writing == 0 else min(self._most_drafted, max(0, room) // num_writing)
 
     def _speculation(self, sequence: EngineSequence, generation: Generation) -> Speculation:
         known = generation.speculation

@@ -8,6 +8,7 @@ known without running it.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,21 +17,24 @@ from flowforge.engine.core import EngineCore
 from flowforge.engine.kv.cache import KvCache, RowCopy
 from flowforge.engine.kv.host_tier import HostTier, Offload, Restore
 from flowforge.engine.kv.sharing import shared_runs
-from flowforge.engine.model_interface import ChunkLogits, ModelLimits
+from flowforge.engine.model_interface import ChunkLogits, ModelLimits, StepResult
+from flowforge.engine.row_draw import HostLogits
 from flowforge.engine.sampling import logprobs_of
 from flowforge.engine.scheduler import SchedulerLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
     from flowforge.engine.kv.cache import RowMove
     from flowforge.engine.kv.prefix_tree import Namespace
+    from flowforge.engine.model_interface import LaunchedStep
     from flowforge.engine.policy import SchedulingPolicy
-    from flowforge.engine.scheduler import Chunk, StepPlan
+    from flowforge.engine.row_draw import RowDraw
     from flowforge.engine.sequence import Update
     from flowforge.engine.speculation.speculator import Speculator
+    from flowforge.engine.step_plan import Chunk, StepPlan
 
 VOCAB_SIZE = 50
 EOS = 0
@@ -53,79 +57,142 @@ def right_output(prompt: list[int], max_tokens: int) -> list[int]:
 
 
 class HistoryRunner:
-    """Carries out plans on rows that hold histories; AssertionError for a row of another text."""
+    """Carries out plans on rows that hold histories; AssertionError for a row of another text.
+
+    error: raised by the next launches. plans: all that were launched.
+    """
 
     def __init__(self, kv: KvCache) -> None:
-        self._kv = kv
+        self.kv = kv
         self.rows: dict[int, tuple[Namespace, tuple[int, ...]]] = {}
         self.host_rows: dict[int, list[tuple[Namespace, tuple[int, ...]]]] = {}
         self.num_computed = 0
+        self.num_read = 0
         self.plans: list[StepPlan] = []
         self.error: Exception | None = None
 
     @property
     def num_rows_read(self) -> int:
         """It reads every row of every sequence."""
-        return sum(chunk.end for plan in self.plans for chunk in plan.chunks)
+        return self.num_read
 
-    def execute(self, plan: StepPlan) -> list[ChunkLogits]:
-        """See `StepRunner.execute`."""
+    @property
+    def draws_tokens(self) -> bool:
+        """See `StepRunner.draws_tokens`."""
+        return False
+
+    def launch(self, plan: StepPlan) -> LaunchedStep:
+        """See `StepRunner.launch`. Computes everything at once."""
+        self.note(plan)
+        chunks = [HistoryChunk.of(self.kv, chunk) for chunk in plan.chunks]
+        self.move(plan.moves)
+        for chunk in chunks:
+            self.compute(chunk)
+        return _Computed([self.judge(chunk) for chunk in chunks])
+
+    def note(self, plan: StepPlan) -> None:
+        """Look at a plan that is launched."""
         self.plans.append(plan)
         if self.error is not None:
             raise self.error
-        for move in plan.moves:
-            self._move(move)
         paths = [chunk.sequence.path for chunk in plan.chunks]
         found = shared_runs([path.nodes for path in paths if path is not None])
         assert plan.shared == found, "a plan knows other shared pages than there are"
-        for chunk in plan.chunks:
-            self._compute(chunk)
-        return [self._judge(chunk) for chunk in plan.chunks]
 
-    def _move(self, move: RowMove) -> None:
-        size = self._kv.page_size
-        match move:
-            case RowCopy(source, target, num_rows):
-                for row in range(num_rows):
-                    self.rows[target * size + row] = self.rows[source * size + row]
-            case Offload(page, slot):
-                self.host_rows[slot] = [self.rows[page * size + row] for row in range(size)]
-            case Restore(slot, page):
-                for row in range(size):
-                    self.rows[page * size + row] = self.host_rows[slot][row]
-
-    def _judge(self, chunk: Chunk) -> ChunkLogits:
-        tokens = tuple(chunk.sequence.tokens)
-        scored = tuple(
-            logprobs_of(self._logits(tokens[: row + 1]), tokens[row + 1], 0)
-            for row in chunk.scored_rows
-        )
-        if not chunk.is_last:
-            return ChunkLogits((), scored)
-        ends = range(len(chunk.drafted) + 1)
-        behind = (self._logits((*tokens, *chunk.drafted[:end])) for end in ends)
-        return ChunkLogits(tuple(behind), scored)
-
-    def _compute(self, chunk: Chunk) -> None:
-        sequence, path = chunk.sequence, chunk.sequence.path
-        assert path is not None
-        first = len(path.nodes) * self._kv.page_size
-        assert chunk.start >= first, "a page of the tree is written to"
-        tokens = (*sequence.tokens[: chunk.stop], *chunk.drafted)
-        for position in range(chunk.end):
-            slot = self._kv.slot(path, position)
-            row = (sequence.namespace, tokens[: position + 1])
-            if position < chunk.start:
-                assert self.rows[slot] == row, f"{sequence} reads the row of another text"
+    def compute(self, chunk: HistoryChunk) -> None:
+        """Write a chunk's rows, whose readers' rows are looked at."""
+        tokens, start = chunk.tokens, chunk.start
+        self.num_read += len(tokens)
+        for position, slot in enumerate(chunk.slots):
+            row = (chunk.namespace, tokens[: position + 1])
+            if position < start:
+                assert self.rows[slot] == row, f"{chunk.name} reads the row of another text"
             else:
                 self.rows[slot] = row
                 self.num_computed += 1
 
-    @staticmethod
-    def _logits(history: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    def judge(self, chunk: HistoryChunk) -> ChunkLogits:
+        """What the stand-in says about a chunk."""
+        tokens = chunk.tokens
+        scored = tuple(
+            logprobs_of(self.logits(tokens[: row + 1]), following, 0)
+            for row, following in chunk.scored
+        )
+        ends = range(chunk.stop, len(tokens) + 1) if chunk.is_last else ()
+        behind = (HostLogits(self.logits(tokens[:end])) for end in ends)
+        return ChunkLogits(tuple(behind), scored)
+
+    def move(self, moves: Iterable[RowMove]) -> None:
+        """Carry out moves, in order."""
+        size = self.kv.page_size
+        for move in moves:
+            match move:
+                case RowCopy(source, target, num_rows):
+                    for row in range(num_rows):
+                        self.rows[target * size + row] = self.rows[source * size + row]
+                case Offload(page, slot):
+                    self.host_rows[slot] = [self.rows[page * size + row] for row in range(size)]
+                case Restore(slot, page):
+                    for row in range(size):
+                        self.rows[page * size + row] = self.host_rows[slot][row]
+
+    def logits(self, history: tuple[int, ...]) -> npt.NDArray[np.float32]:
+        """What the stand-in says behind a history."""
         logits = np.zeros(VOCAB_SIZE, dtype=np.float32)
         logits[next_token(history)] = 1.0
         return logits
+
+
+@dataclass(frozen=True)
+class HistoryChunk:
+    """A chunk as it was launched, with the rows that its path had then.
+
+    tokens: with the guesses; a token that is fed is missing. scored: rows and the tokens behind.
+    """
+
+    name: str
+    namespace: Namespace
+    tokens: tuple[int, ...]
+    slots: tuple[int, ...]
+    start: int
+    stop: int
+    feed: int | None
+    is_last: bool
+    scored: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, kv: KvCache, chunk: Chunk) -> HistoryChunk:
+        """Of a plan that is launched now."""
+        sequence, path = chunk.sequence, chunk.sequence.path
+        assert path is not None
+        assert chunk.start >= len(path.nodes) * kv.page_size, "a page of the tree is written to"
+        tokens = sequence.tokens
+        return cls(
+            repr(sequence),
+            sequence.namespace,
+            (*tokens[: chunk.stop], *chunk.drafted),
+            tuple(kv.slot(path, position) for position in range(chunk.end)),
+            chunk.start,
+            chunk.stop,
+            chunk.feed,
+            chunk.is_last,
+            tuple((row, tokens[row + 1]) for row in chunk.scored_rows),
+        )
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """See `LaunchedStep`."""
+
+    chunks: list[ChunkLogits]
+
+    def draw(self, draws: Sequence[RowDraw], kept: Sequence[int] = ()) -> None:
+        """See `LaunchedStep.draw`."""
+        raise AssertionError("it draws no tokens")
+
+    def read(self) -> StepResult:
+        """See `LaunchedStep.read`."""
+        return StepResult(self.chunks)
 
 
 class Updates(list["Update"]):
@@ -146,10 +213,12 @@ def history_core(
     policy: SchedulingPolicy | None = None,
     num_host_slots: int = 0,
     speculator: Speculator | None = None,
+    make_runner: Callable[[KvCache], HistoryRunner] = HistoryRunner,
+    overlaps: bool = False,
 ) -> tuple[EngineCore, HistoryRunner, KvCache]:
     """An engine core on the stand-in; its context is 1,000 tokens."""
     kv = KvCache(num_pages, page_size, host=HostTier(num_host_slots) if num_host_slots else None)
-    runner = HistoryRunner(kv)
+    runner = make_runner(kv)
     core = EngineCore(
         runner,
         kv,
@@ -158,5 +227,6 @@ def history_core(
         clock=clock,
         policy=policy,
         speculator=speculator,
+        overlaps=overlaps,
     )
     return core, runner, kv

@@ -11,10 +11,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 
+from history_device import HistoryDevice
 from history_drafter import HistoryDrafter
-from history_model import Updates, history_core, right_output
+from history_model import HistoryRunner, Updates, history_core, right_output
 
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.policy import SchedulingPolicy
@@ -59,9 +61,12 @@ class Known:
 
 
 class Driver:
-    """Does one random operation after another and checks everything after each."""
+    """Does one random operation after another and checks everything after each.
 
-    def __init__(self, seed: int) -> None:
+    overlaps: steps are launched on `HistoryDevice` before the last one is read.
+    """
+
+    def __init__(self, seed: int, *, overlaps: bool = False) -> None:
         self.random = random.Random(seed)
         self.core, self.runner, self.kv = history_core(
             num_pages=NUM_PAGES,
@@ -71,6 +76,8 @@ class Driver:
             policy=SchedulingPolicy(spares_output=seed % 2 == 0),
             num_host_slots=NUM_HOST_SLOTS if seed % 4 < 2 else 0,
             speculator=Speculator(HistoryDrafter(seed)) if seed % 2 else None,
+            make_runner=partial(HistoryDevice, seed=seed) if overlaps else HistoryRunner,
+            overlaps=overlaps,
         )
         self.live: list[Known] = []
         self.saved: dict[str, Known] = {}

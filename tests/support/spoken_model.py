@@ -27,8 +27,8 @@ from flowforge.engine.text.chat_template import ChatTemplate
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from flowforge.engine.model_interface import ChunkLogits
-    from flowforge.engine.scheduler import StepPlan
+    from flowforge.engine.model_interface import LaunchedStep
+    from flowforge.engine.step_plan import StepPlan
 
 END = "<|end|>"
 START = "<|start|>"
@@ -86,15 +86,15 @@ class SpokenRunner(HistoryRunner):
         super().__init__(kv)
         self._pace = pace
 
-    def execute(self, plan: StepPlan) -> list[ChunkLogits]:
-        """See `StepRunner.execute`."""
+    def launch(self, plan: StepPlan) -> LaunchedStep:
+        """See `StepRunner.launch`."""
         self._pace.step()
-        results = super().execute(plan)
+        launched = super().launch(plan)
         self.plans.clear()
-        return results
+        return launched
 
-    @staticmethod
-    def _logits(history: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    def logits(self, history: tuple[int, ...]) -> npt.NDArray[np.float32]:
+        """What it wants to say behind a history."""
         logits = _NOISE.copy()
         logits[next_id(history)] = 20.0
         return logits

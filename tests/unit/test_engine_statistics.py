@@ -20,7 +20,7 @@ from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationRequest, SequenceId
 
 if TYPE_CHECKING:
-    from flowforge.engine.scheduler import StepPlan
+    from flowforge.engine.step_plan import StepPlan
 
 COMMON = Namespace()
 
@@ -138,7 +138,7 @@ def distinct_rows(plan: StepPlan) -> int:
 
 
 def test_latencies_are_those_of_the_clock() -> None:
-    """A look at the clock for: submission; a step's start, forward pass, its end; first token."""
+    """A look at the clock for: submission; a step's start, launch, its end, read, its end; token."""
     clock = Ticks()
     core, _, _ = history_core(clock=clock)
     core.open(SequenceId(1), COMMON)
@@ -150,16 +150,17 @@ def test_latencies_are_those_of_the_clock() -> None:
         core.step()
 
     found = core.statistics()
-    # Looks after the submission: start 1, forward 2, forward's end 3, first token 4, end 5,
-    # start 6, forward 7, its end 8, step's end 9, start 10, forward 11, its end 12, usage 13.
+    # Looks after the submission: start 1, launch 2, its end 3, read 4, its end 5, first token 6,
+    # step's end 7; start 8, launch 9 to 10, read 11 to 12, step's end 13; start 14, launch 15 to
+    # 16, read 17 to 18, usage 19.
     assert (1, 2.0) == (found.latencies.queue_s.count, found.latencies.queue_s.total_s)
-    assert 4.0 == found.latencies.ttft_s.total_s
-    assert 13.0 == found.latencies.total_s.total_s
-    assert (13.0 - 4.0) / 2 == found.latencies.tpot_s.total_s
+    assert 6.0 == found.latencies.ttft_s.total_s
+    assert 19.0 == found.latencies.total_s.total_s
+    assert (19.0 - 6.0) / 2 == found.latencies.tpot_s.total_s
     assert submitted_at_s == 2
-    assert (3, 3.0) == (found.steps.forward_s.count, found.steps.forward_s.total_s)
+    assert (3, 6.0) == (found.steps.forward_s.count, found.steps.forward_s.total_s)
     assert 3 == found.steps.step_s.count
-    assert found.steps.host_s == found.steps.step_s.total_s - 3.0 > 0
+    assert found.steps.host_s == found.steps.step_s.total_s - 6.0 > 0
     assert 3 / found.steps.step_s.total_s == found.tokens_per_s
 
 

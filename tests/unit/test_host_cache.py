@@ -45,7 +45,7 @@ def cached(kv: KvCache, tokens: list[int], namespace: Namespace = NAMESPACE) -> 
     known = path.num_tokens
     assert isinstance(kv.reserve(path, len(tokens)), Reserved)
     kv.commit(path, tokens[known:])
-    kv.moved()
+    kv.take_restored()
     kv.release(path)
     kv.check_invariants()
     return known
@@ -142,7 +142,7 @@ def test_rows_come_back_with_every_bit(dtype: torch.dtype) -> None:
     rows[0, 0, 0, PAGE_SIZE] = torch.nan
     page = rows[..., PAGE_SIZE : 2 * PAGE_SIZE, :]
     before, whole = checksum(page), rows.clone()
-    host = HostRows(rows, PAGE_SIZE, 3, verifies=True)
+    host = HostRows((rows,), PAGE_SIZE, 3, verifies=True)
 
     host.offload(PageId(1), HostSlot(2))
     page.zero_()
@@ -157,9 +157,9 @@ def test_rows_come_back_with_every_bit(dtype: torch.dtype) -> None:
 
 
 def test_rows_that_come_back_as_other_ones_are_a_defect() -> None:
-    host = HostRows(torch.zeros(1, 2, 1, 4 * PAGE_SIZE, 8), PAGE_SIZE, 2, verifies=True)
+    host = HostRows((torch.zeros(1, 2, 1, 4 * PAGE_SIZE, 8),), PAGE_SIZE, 2, verifies=True)
     host.offload(PageId(0), HostSlot(0))
-    vars(host)["_slots"][0, 0, 0, 0, 0, 0] = 1.0
+    vars(host)["_slots"][0][0, 0, 0, 0, 0, 0] = 1.0
 
     with pytest.raises(InternalError, match="page 3 came back from slot 0") as caught:
         host.restore(HostSlot(0), PageId(3))

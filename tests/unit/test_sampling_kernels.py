@@ -10,13 +10,12 @@ from kernel_heads import on_the_cpu
 
 from flowforge.engine.kernels.row_params import Biases, RowParams, Seen
 from flowforge.engine.kernels.sampling import (
-    NO_NUMBER,
-    NO_TOKEN,
     adjust_rows,
     draw_tokens,
     gumbel_tokens,
     sample_rows,
 )
+from flowforge.engine.row_draw import NO_NUMBER, NO_TOKEN
 from flowforge.engine.sampling import SamplingParams, adjust, sample
 
 if TYPE_CHECKING:
