@@ -43,6 +43,7 @@ class FlowForgeError(Exception):
         location: Location | None = None,
         help: str | None = None,
     ) -> None:
+        """See the class."""
         super().__init__(message)
         self.code = code
         self.message = message

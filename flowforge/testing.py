@@ -1,7 +1,9 @@
 """Tests of workflows without a model: scripted answers, people and time.
 
-backend = script({"angles": ["cost", "range", "law"], "explore[*]/draft": "a draft"})
-report = await ff.run(analyst, backend=backend, topic="bicycles")
+    backend = ff.testing.script({"angles": ["cost", "range"], "explore[*]/draft": "a draft"})
+    report = await ff.run(analyst, backend=backend, topic="bicycles")
+
+Nothing here loads a model or waits for a clock.
 """
 
 from __future__ import annotations
@@ -55,9 +57,11 @@ def script(answers: Mapping[str, Scripted]) -> ScriptBackend:
 
 
 def calls(*named: tuple[str, Mapping[str, JsonValue]], text: str = "") -> ScriptedAnswer:
-    """An answer that calls tools: names and arguments, beside a text if there is one.
+    """An answer that calls tools.
 
-    script({"agent": in_turn(calls(("weather", {"city": "Lima"})), "It is warm.")})
+        script({"agent": in_turn(calls(("weather", {"city": "Lima"})), "It is warm.")})
+
+    named: each tool's name and its arguments. text: what is said beside the calls.
     """
     # Here and not above: what formats are made of is not needed where nobody calls.
     from flowforge.grammars.tool_formats import ToolCall
@@ -67,12 +71,18 @@ def calls(*named: tuple[str, Mapping[str, JsonValue]], text: str = "") -> Script
 
 
 def people(answers: Mapping[str, str]) -> Asker:
-    """Who answers `ask`, by step path, with `*` as in `script`; nobody answers the rest."""
+    """Who answers `ask`, for `asker=` of `ff.run`: texts by step path, with `*` as in `script`.
+
+    A question that nobody answers fails with WorkflowError WF530.
+    """
     return PreparedAnswers(answers)
 
 
 class VirtualClock:
     """A run's time that passes only when everybody waits: two hours take no time.
+
+        async with ff.start(flow, backend=backend, clock=ff.testing.VirtualClock()) as handle:
+            report = await handle.result()
 
     What can still run does so first; then time moves to the earliest end of a `sleep`. Only what
     waits by this clock is brought forward: timeouts and pauses of the run, not `anyio.sleep`. A
@@ -80,6 +90,7 @@ class VirtualClock:
     """
 
     def __init__(self, start_s: float = 0.0) -> None:
+        """start_s: what `now` says first."""
         self._now_s = start_s
         self._sleepers: list[_Sleeper] = []
         self._has_mover = False

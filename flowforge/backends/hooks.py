@@ -46,9 +46,13 @@ if TYPE_CHECKING:
 
 
 class Blocked(Exception):
-    """Raised by a hook: this prompt is not asked, or this answer is not given. reason: told."""
+    """Raised by a hook: this prompt is not asked, or this answer is not given.
+
+    The step fails with WF426; a request to a server is refused.
+    """
 
     def __init__(self, reason: str) -> None:
+        """reason: what whoever asked is told."""
         super().__init__(reason)
         self.reason = reason
 
@@ -148,7 +152,7 @@ def load_hooks(files: Sequence[Path | str]) -> Hooks:
 
 
 def hooked(backend: Backend, hooks: Hooks) -> Backend:
-    """The backend as the hooks let it be used."""
+    """The backend as the hooks let it be used; closing it stays with whoever opened it."""
     return HookedBackend(backend, hooks) if hooks != NO_HOOKS else backend
 
 

@@ -29,7 +29,15 @@ _ROUNDS = 4
 @click.argument("url")
 @click.option("--model", "-m", metavar="NAME", help="Without it the first that the server lists.")
 @click.option("--api-key", metavar="VARIABLE", help="The environment variable with the key.")
-@click.option("--requests", "num_requests", type=_COUNT, default=100, show_default=True)
+@click.option(
+    "--requests",
+    "num_requests",
+    type=_COUNT,
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="In all.",
+)
 @click.option(
     "--concurrency",
     "-c",
@@ -41,15 +49,21 @@ _ROUNDS = 4
     type=click.FloatRange(min=0.0, min_open=True),
     help="An open loop: so many arrivals a second, Poisson, whatever the server does.",
 )
-@click.option("--input", "input_len", metavar="LEN", default="256", show_default=True)
+@click.option(
+    "--input",
+    "input_len",
+    metavar="LEN",
+    default="256",
+    show_default=True,
+    help="Words of a prompt: 256, 100-400 or lognormal:256:0.5.",
+)
 @click.option(
     "--output",
     "output_len",
     metavar="LEN",
     default="64",
     show_default=True,
-    help="Lengths are 256, 100-400 or lognormal:256:0.5: words of a prompt, tokens at most of an "
-    "answer.",
+    help="Tokens of an answer, at most; as for --input.",
 )
 @click.option(
     "--ignore-eos", "ignores_end", is_flag=True, help="Ask for answers of the whole length."
@@ -98,7 +112,12 @@ _ROUNDS = 4
 @click.option("--plot", metavar="FILE.svg", type=options.PATH, help="Draw the figures.")
 @click.option("--seed", type=int, default=0, help="The same seed asks the same.")
 @click.option(
-    "--timeout", metavar="SECONDS", type=click.FloatRange(min=0.1), default=120.0, show_default=True
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    default=120.0,
+    show_default=True,
+    help="For one request.",
 )
 @options.as_json
 @options.traceback

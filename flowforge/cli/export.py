@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 @click.command
 @run_argument
 @click.option(
-    "--format", "-f", "form", type=click.Choice(["json", "markdown"]), default="json",
+    "--format",
+    "-f",
+    "form",
+    type=click.Choice(["json", "markdown"]),
+    default="json",
     show_default=True,
-)  # fmt: skip
+    help="Of what is written.",
+)
 @journal_option
 @options.traceback
 @guarded

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
 @click.group(invoke_without_command=True)
 @journal_option
-@click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="The newest N.",
+)
 @options.as_json
 @click.pass_context
 def runs(context: click.Context, *, journal_path: Path | None, limit: int, as_json: bool) -> None:

@@ -87,7 +87,10 @@ class lone_errors:
 
 
 class BranchTask(Generic[T]):
-    """A function that runs in a branch of a fork."""
+    """A function that runs in a branch of a fork; owned by the fork's block.
+
+    path: of the branch. error: what it failed with; None while it runs, and when it returned.
+    """
 
     def __init__(self, path: str) -> None:
         self.path: str = path

@@ -353,6 +353,7 @@ class Chat:
 
         stop_when: "decided" cancels the answers that cannot change the result any more, "all" waits
         for them. Among equals the earliest counts. The chat goes on from the answer that won.
+        Raises as `gen`, and WorkflowError WF607 for n below 1.
         """
         require_count("answers", n)
         return await vote(self._cursor, answer_type(kind, items), n, stop_when, name, sampling)
@@ -371,7 +372,8 @@ class Chat:
         """Run a function for every item, each on a fork of this chat; results in item order.
 
         limit: branches at one time. The first failure cancels the others. name: of the step;
-        else that of the function.
+        else that of the function. This chat is frozen until the end. Raises what a branch raises,
+        WorkflowError WF607, ChatBusy.
         """
         cursor = self._cursor
         path = cursor.scope.path(name or step_name_of(function))
@@ -400,7 +402,8 @@ class Chat:
             texts = [cost.result, risk.result]
 
         The block ends when every started function has ended. This chat is frozen until then.
-        join: what one branch's end means to the others, see ForkJoin.
+        join: what one branch's end means to the others, see ForkJoin. Raises what a branch raises,
+        WorkflowError WF607 for n below 1, ChatBusy.
         """
         require_count("forks", n)
         cursor = self._cursor

@@ -28,9 +28,13 @@ class ChatBusy(WorkflowError):
 
 
 class Stopped(WorkflowError):
-    """Raised by a flow to end its run without a result, for a reason that its caller is told."""
+    """Raised by a flow to end its run without a result, for a reason that its caller is told.
+
+    The run fails with WF605.
+    """
 
     def __init__(self, reason: str) -> None:
+        """reason: lower case, without a full stop."""
         super().__init__("WF605", f"the flow stopped: {reason}")
 
 

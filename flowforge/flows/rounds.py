@@ -28,6 +28,7 @@ class rounds:
     """
 
     def __init__(self, max_rounds: int) -> None:
+        """max_rounds: 1 or more."""
         require_count("rounds", max_rounds)
         self._max_rounds = max_rounds
         self._num_done = 0

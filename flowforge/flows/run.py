@@ -70,7 +70,8 @@ class Run:
     ) -> list[T]:
         """Run a function for every item, each in a branch of its own; results in item order.
 
-        Like `Chat.map`, for functions that open chats of their own.
+        Like `Chat.map`, for functions that open chats of their own. limit: branches at one time.
+        The first failure cancels the others. name: of the step; else that of the function.
         """
         path = SCOPE.get().path(name or step_name_of(function))
 

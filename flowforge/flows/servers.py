@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class McpTools:
-    """The tools of one server; made by `mcp`."""
+    """The tools of one server; made by `mcp`. Each run reaches it for itself, and lets it go."""
 
     spec: ToolSpec
 

@@ -60,7 +60,11 @@ class Diagnostic:
 
 
 class DiagnosticsError(WorkflowError):
-    """A workflow file with at least one error; carries every diagnostic, warnings too."""
+    """A workflow file with at least one error.
+
+    diagnostics: every problem, warnings too, in file order. code, message, location, help: of the
+    first error.
+    """
 
     def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
         errors = [one for one in diagnostics if one.severity == "error"]

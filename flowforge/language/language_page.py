@@ -59,7 +59,7 @@ def language_page() -> str:
     )
     return f"""# The language
 
-Made from the code by `python -m flowforge.language.reference_pages docs`; do not edit.
+Made from the code by `python -m flowforge.reference docs`; do not edit.
 
 All keys of a workflow file. What an expression in `${{ … }}` may say stands in
 [expressions.md](expressions.md), how steps work together in [examples.md](examples.md). A key in

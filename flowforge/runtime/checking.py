@@ -31,12 +31,20 @@ def load_file(path: str | Path) -> LoadResult:
 
 
 def check(path: str | Path) -> tuple[Diagnostic, ...]:
-    """All problems of a workflow file, errors and warnings, in file order."""
+    """All problems of a workflow file, errors and warnings, in file order; () where there are none.
+
+    A file that cannot be read is such a problem. Loads no model. Raises WorkflowError WF537, WF538
+    for a flowforge.toml beside it.
+    """
     return load_file(path).diagnostics
 
 
 def load(path: str | Path) -> Program:
-    """The checked program of a workflow file. Raises DiagnosticsError with every problem."""
+    """The checked program of a workflow file, for `run` and `start`, as often as you like.
+
+    Loads no model. Raises DiagnosticsError with every problem, WorkflowError WF537, WF538 for a
+    flowforge.toml beside it.
+    """
     return loader.require_program(load_file(path))
 
 

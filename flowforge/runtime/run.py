@@ -81,7 +81,11 @@ if TYPE_CHECKING:
 
 
 class RunFailedError(FlowForgeError):
-    """Steps failed. failures: all of them, each with its path, in the order they happened."""
+    """Steps of a run failed.
+
+    failures: all of them, each with its path and error, in the order they happened. location, help:
+    of the first.
+    """
 
     def __init__(self, failures: tuple[Failure, ...]) -> None:
         first = failures[0]
@@ -96,7 +100,7 @@ class RunFailedError(FlowForgeError):
 
 
 class RunCancelledError(FlowForgeError):
-    """The run was cancelled and has no outputs."""
+    """The run was cancelled, by its handle or from outside, and has no outputs."""
 
     def __init__(self) -> None:
         super().__init__("WF510", "the run was cancelled before it had its outputs")
