@@ -19,7 +19,8 @@ from random_models import random_model
 from flowforge.engine.models.checkpoint import open_checkpoint, open_quantized
 from flowforge.engine.models.config import parse_model_config, read_model_config
 from flowforge.engine.models.gguf_conversion import convert_gguf
-from flowforge.engine.models.weights import load_decoder, weight_size
+from flowforge.engine.models.weight_size import weight_size
+from flowforge.engine.models.weights import load_decoder
 from flowforge.engine.native.library import find_library
 from flowforge.engine.parallel.checkpoint_part import CheckpointPart
 from flowforge.engine.parallel.group import RankGroup
