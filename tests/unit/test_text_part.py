@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
 from flowforge.engine.models.config import read_model_config
-from flowforge.engine.models.weights import load_decoder, weight_size
+from flowforge.engine.models.weight_size import weight_size
+from flowforge.engine.models.weights import load_decoder
 
 if TYPE_CHECKING:
     from pathlib import Path
