@@ -29,7 +29,8 @@ from flowforge.engine.kv.cache import Reserved
 from flowforge.engine.kv.sharing import Sharing
 from flowforge.engine.output_forecast import OutputForecast
 from flowforge.engine.policy import SchedulingPolicy
-from flowforge.engine.sequence import Flight, Sequence, SequenceState
+from flowforge.engine.sequence import Sequence, SequenceState
+from flowforge.engine.statistics import SchedulerStatistics
 from flowforge.engine.step_plan import Chunk, PlanDraft, StepPlan
 
 if TYPE_CHECKING:
@@ -47,17 +48,6 @@ class SchedulerLimits:
 
     max_step_tokens: int
     max_running: int
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerStatistics:
-    """num_preemptions, num_deferrals: since the start."""
-
-    num_running: int
-    num_waiting: int
-    num_idle: int
-    num_preemptions: int
-    num_deferrals: int
 
 
 class Scheduler:
@@ -88,11 +78,6 @@ class Scheduler:
     def running(self) -> list[Sequence]:
         """Sequences in the batch, in order of admission; do not change it."""
         return self._running
-
-    @property
-    def num_running(self) -> int:
-        """Sequences in the batch."""
-        return len(self._running)
 
     def waiting(self) -> Iterator[Sequence]:
         """Sequences that have work and are not admitted, in order of rank."""
@@ -212,8 +197,8 @@ class Scheduler:
                 self._plan_running(sequence, draft)
         self._admit(draft, is_busy=is_busy)
         flights = [
-            *(_launch(chunk.sequence, chunk.stop - chunk.start) for chunk in draft.chunks),
-            *(_launch(sequence, 0) for sequence in draft.ready),
+            *(chunk.sequence.launch(chunk.stop - chunk.start) for chunk in draft.chunks),
+            *(sequence.launch(0) for sequence in draft.ready),
         ]
         return StepPlan(
             tuple(draft.moves),
@@ -224,26 +209,21 @@ class Scheduler:
             self._kv.take_restored(),
         )
 
-    def committed(self, plan: StepPlan, live: Collection[bool]) -> None:
+    def committed(self, plan: StepPlan, live: list[bool]) -> None:
         """The rows of the plan are moved and written. live: what `plan.live` says.
 
         Rows of sequences that wait for them no more are nobody's: they are in pages that may be
         another's by now.
         """
-        num_chunks = len(plan.chunks)
-        for idx, (sequence, is_live) in enumerate(zip(plan.sequences, live, strict=True)):
-            if not is_live:
-                continue
-            path, flight = sequence.path, sequence.flight
-            assert path is not None and flight is not None, "a live sequence has a path"
-            flight.draw = None
-            if idx < num_chunks:
-                chunk = plan.chunks[idx]
-                self._kv.commit(path, sequence.tokens[chunk.start : chunk.stop])
-                flight.num_rows -= chunk.stop - chunk.start
-            if flight.num_steps == 1:
-                sequence.flight = None
-            flight.num_steps -= 1
+        for chunk, is_live in zip(plan.chunks, live, strict=False):
+            if is_live:
+                path = chunk.sequence.path
+                assert path is not None, "a live sequence has a path"
+                self._kv.commit(path, chunk.sequence.tokens[chunk.start : chunk.stop])
+                chunk.sequence.land(chunk.stop - chunk.start)
+        for sequence, is_live in zip(plan.ready, live[len(plan.chunks) :], strict=True):
+            if is_live:
+                sequence.land(0)
 
     def committed_guesses(self, sequence: Sequence) -> None:
         """What a sequence has said since `committed` was guessed, and its rows are written."""
@@ -464,12 +444,3 @@ class Scheduler:
         sequence.last_logits = None
         if sequence.path is None:
             self._kv.expect(sequence.expectation)
-
-
-def _launch(sequence: Sequence, num_rows: int) -> Flight:
-    flight = sequence.flight
-    if flight is None:
-        flight = sequence.flight = Flight()
-    flight.num_rows += num_rows
-    flight.num_steps += 1
-    return flight

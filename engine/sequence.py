@@ -266,6 +266,24 @@ class Sequence:
         """Tokens still to compute; those in flight count."""
         return len(self.tokens) - self.num_computed
 
+    def launch(self, num_rows: int) -> Flight:
+        """A step with so many rows behind the last launched one is about to be launched."""
+        if self.flight is None:
+            self.flight = Flight()
+        self.flight.num_rows += num_rows
+        self.flight.num_steps += 1
+        return self.flight
+
+    def land(self, num_rows: int) -> None:
+        """The first step of the flight is read; its rows are computed."""
+        flight = self.flight
+        assert flight is not None, "who was not launched does not land"
+        flight.draw = None
+        flight.num_rows -= num_rows
+        flight.num_steps -= 1
+        if flight.num_steps == 0:
+            self.flight = None
+
     def __repr__(self) -> str:
         progress = f"computed={self.num_computed}/{len(self.tokens)}"
         return f"Sequence({self.id} {self.state.value} {progress})"

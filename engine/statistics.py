@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from flowforge.engine.kv.cache import KvStatistics
     from flowforge.engine.mask_filling import MaskStatistics
-    from flowforge.engine.scheduler import SchedulerStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +121,17 @@ class ReadStatistics:
     def amplification(self) -> float:
         """Read over distinct: 1 when every row is read once a step."""
         return self.read_rows / self.distinct_rows if self.distinct_rows else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStatistics:
+    """Sequences by their state. num_preemptions, num_deferrals: since the start."""
+
+    num_running: int
+    num_waiting: int
+    num_idle: int
+    num_preemptions: int
+    num_deferrals: int
 
 
 @dataclass(frozen=True, slots=True)

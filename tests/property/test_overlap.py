@@ -145,7 +145,7 @@ class Outcome:
 
 
 def run(made: list[Call], *, overlaps: bool, num_pages: int, seed: int) -> Outcome:
-    core, device, kv = device_core(num_pages=num_pages, overlaps=overlaps, seed=seed)
+    core, _, kv = device_core(num_pages=num_pages, overlaps=overlaps, seed=seed)
     client = Client(core)
     prompts = [client.open([*call.prompt]) for call in made]
     for sequence in prompts:
@@ -154,14 +154,14 @@ def run(made: list[Call], *, overlaps: bool, num_pages: int, seed: int) -> Outco
     waiting = dict(enumerate(made))
     begun: dict[int, tuple[SequenceId, list[Updates]]] = {}
     num_steps = 0
-    while waiting or core.has_work or any(_goes_on(made[idx], *begun[idx]) for idx in begun):
+    while waiting or core.has_work or any(goes_on(made[idx], begun[idx][1]) for idx in begun):
         for idx in [idx for idx, call in waiting.items() if call.at <= num_steps]:
             call = waiting.pop(idx)
             parent = prompts[idx if call.parent is None else call.parent]
             sequence = client.fork(parent)
             begun[idx] = (sequence, [generate(core, sequence, call)])
         for idx, (sequence, turns) in begun.items():
-            if _goes_on(made[idx], sequence, turns):
+            if goes_on(made[idx], turns):
                 core.append(sequence, made[idx].then)
                 turns.append(generate(core, sequence, made[idx]))
         core.step()
@@ -181,8 +181,7 @@ def run(made: list[Call], *, overlaps: bool, num_pages: int, seed: int) -> Outco
     )
 
 
-def _goes_on(call: Call, sequence: SequenceId, turns: list[Updates]) -> bool:
-    del sequence
+def goes_on(call: Call, turns: list[Updates]) -> bool:
     return bool(call.then) and len(turns) == 1 and is_over(turns[0])
 
 
@@ -198,9 +197,7 @@ def generate(core: EngineCore, sequence: SequenceId, call: Call) -> Updates:
 
 
 def told(updates: Updates) -> tuple[list[int], list[TokenLogprobs], str, GenerationUsage]:
-    logprobs = [
-        one for each in updates if isinstance(each, TokensArrived) for one in each.logprobs
-    ]
+    logprobs = [one for each in updates if isinstance(each, TokensArrived) for one in each.logprobs]
     end = updates[-1]
     assert isinstance(end, GenerationFinished | GenerationFailed) and end.usage is not None
     why = end.reason if isinstance(end, GenerationFinished) else str(end.error)
@@ -228,9 +225,7 @@ def test_with_room_for_all_even_the_books_are_the_same(made: list[Call], seed: i
 
 @settings(max_examples=50)
 @given(calls(), st.integers(0, 3))
-def test_under_pressure_texts_are_the_same_and_nothing_is_held(
-    made: list[Call], seed: int
-) -> None:
+def test_under_pressure_texts_are_the_same_and_nothing_is_held(made: list[Call], seed: int) -> None:
     expected = run(made, overlaps=False, num_pages=17, seed=seed)
 
     found = run(made, overlaps=True, num_pages=17, seed=seed)

@@ -138,7 +138,7 @@ def distinct_rows(plan: StepPlan) -> int:
 
 
 def test_latencies_are_those_of_the_clock() -> None:
-    """A look at the clock for: submission; a step's start, launch, its end, read, its end; token."""
+    """A look at the clock for: submission; a step's start, launch and read, each with its end."""
     clock = Ticks()
     core, _, _ = history_core(clock=clock)
     core.open(SequenceId(1), COMMON)
