@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
 from flowforge.cli.journals import journal_option, open_journal
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.argument("one", metavar="RUN")
-@click.argument("other", metavar="RUN")
+@click.argument("one", metavar="RUN", shell_complete=completers.runs)
+@click.argument("other", metavar="RUN", shell_complete=completers.runs)
 @journal_option
 @options.as_json
 @options.traceback

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.argument("file", metavar="FILE", type=options.PATH)
+@click.argument(
+    "file",
+    metavar="FILE",
+    type=options.PATH,
+    shell_complete=completers.files(*completers.WORKFLOWS),
+)
 @click.option(
     "--format",
     "-f",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from flowforge.cli import completers
 from flowforge.errors import WorkflowError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ journal_option = click.option(
     metavar="FILE",
     help="The journal; without it $FLOWFORGE_JOURNAL, or runs.db in your state folder.",
 )
-_run_argument = click.argument("run_id", metavar="RUN")
+_run_argument = click.argument("run_id", metavar="RUN", shell_complete=completers.runs)
 
 
 def run_argument(command: Command) -> Command:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.journals import journal_option, open_journal
@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 
 
 @click.command("map")
-@click.argument("file", metavar="FILE")
-@click.argument("rows", type=click.Path(path_type=Path), metavar="ROWS.jsonl")
+@click.argument("file", metavar="FILE", shell_complete=completers.files(*completers.RUNNABLE))
+@click.argument(
+    "rows",
+    type=click.Path(path_type=Path),
+    metavar="ROWS.jsonl",
+    shell_complete=completers.files(".jsonl"),
+)
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), required=True, metavar="OUT.jsonl",
     help="One line a row, in order.",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
 
-_model = click.argument("model", metavar="[DIR|GGUF|HF_ID]", required=False)
+_model = click.argument(
+    "model", metavar="[DIR|GGUF|HF_ID]", required=False, shell_complete=completers.models
+)
 
 
 @click.group(no_args_is_help=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
 from flowforge.cli.journals import journal_option, open_journal, run_argument, run_to_order
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command
 @run_argument
-@click.argument("step", required=False)
+@click.argument("step", required=False, shell_complete=completers.steps)
 @journal_option
 @options.traceback
 @guarded
@@ -112,7 +112,7 @@ def _limit(name: LimitName, text: str) -> float | None:
 
 @click.command
 @run_argument
-@click.argument("step")
+@click.argument("step", shell_complete=completers.steps)
 @click.argument("text")
 @journal_option
 @options.traceback
@@ -126,7 +126,7 @@ def answer(
 
 @click.command
 @run_argument
-@click.argument("step")
+@click.argument("step", shell_complete=completers.steps)
 @journal_option
 @options.traceback
 @guarded

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.argument("file", metavar="FILE", type=options.PATH)
+@click.argument(
+    "file",
+    metavar="FILE",
+    type=options.PATH,
+    shell_complete=completers.files(*completers.WORKFLOWS),
+)
 @options.inputs
 @options.model
 @click.option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.journals import journal_option, open_journal, run_argument
@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 @click.command
 @run_argument
-@click.option("--from", "step", required=True, metavar="STEP", help="The first step to run again.")
+@click.option(
+    "--from",
+    "step",
+    required=True,
+    metavar="STEP",
+    shell_complete=completers.steps,
+    help="The first step to run again.",
+)
 @click.option("--seed", type=int, metavar="N", help="For what is run again; else the run's own.")
 @journal_option
 @options.display

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.journals import journal_option
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.argument("run_id", metavar="[RUN]", required=False)
+@click.argument("run_id", metavar="[RUN]", required=False, shell_complete=completers.runs)
 @journal_option
 @click.option(
     "--answers",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
 from flowforge.cli.journals import journal_option, open_journal
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.argument("file", metavar="FILE|FILE.py:NAME")
+@click.argument(
+    "file", metavar="FILE|FILE.py:NAME", shell_complete=completers.files(*completers.RUNNABLE)
+)
 @options.inputs
 @options.model
 @options.answers

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
 from flowforge.cli.journals import journal_option, open_journal, run_argument
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command
 @run_argument
-@click.argument("step", required=False)
+@click.argument("step", required=False, shell_complete=completers.steps)
 @journal_option
 @options.as_json
 @options.traceback

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from flowforge.cli import options
+from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded, print_json_line
 from flowforge.cli.journals import journal_option, open_journal
@@ -27,7 +27,7 @@ _LOOK_S = 0.2
 
 
 @click.command
-@click.argument("run_id", metavar="[RUN]", required=False)
+@click.argument("run_id", metavar="[RUN]", required=False, shell_complete=completers.runs)
 @journal_option
 @click.option(
     "--display",
