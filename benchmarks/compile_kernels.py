@@ -20,6 +20,7 @@ os.environ.pop("TRITON_INTERPRET", None)
 import torch
 
 from flowforge.engine.attention.interface import LayerAttention
+from flowforge.engine.float8 import FLOAT8
 from flowforge.engine.kernels import store
 from flowforge.engine.kernels.ahead import HOPPER, CompiledKernel, compiling_only
 from flowforge.engine.kernels.checks import (
@@ -49,7 +50,7 @@ def compile_attention(heads: Heads, *, is_thorough: bool) -> None:
     attention_error(step, LayerAttention(0.1))
     if is_thorough:
         attention_error(step, LayerAttention(0.1, window=7, softcap=2.0))
-        attention_error(step, LayerAttention(0.1), is_fp8=True)
+        attention_error(step, LayerAttention(0.1), is_float8=True)
 
 
 def compile_others(dtype: torch.dtype) -> None:
@@ -61,12 +62,12 @@ def compile_others(dtype: torch.dtype) -> None:
     gate_error(2, 4096, "gelu_tanh", dtype, "cpu")
     rows = torch.zeros((2, 8, 64, 128), dtype=dtype)
     k, v = torch.zeros((2, 4, 8, 128), dtype=dtype)
-    fp8_rows = torch.zeros((2, 8, 64, 128), dtype=store.FP8)
+    float8_rows = torch.zeros((2, 8, 64, 128), dtype=FLOAT8)
     slots = torch.arange(4)
     store.store_rows(k, v, rows, slots)
-    store.store_rows(k, v, fp8_rows, slots, torch.zeros((2, 8, 64)))
+    store.store_rows(k, v, float8_rows, slots, torch.zeros((2, 8, 64)))
     store.copy_slots(rows.view(-1, 64, 128), slots, slots + 8, slots)
-    for kind in ("q4_0", "q8_0", "fp8"):
+    for kind in ("q4_0", "q8_0", "float8"):
         for num_rows in (1, 32, 64):
             linear_error(random_matrix(kind, 256, 1024, "cpu"), num_rows, dtype)
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flowforge.engine.attention.backends import choose_backend, find_kernel_backend
-from flowforge.engine.attention.compiled import can_compute, find_attention_library
+from flowforge.engine.attention.backends import CompiledBackend
 from flowforge.engine.devices import (
     CudaFinding,
     choose_device,
@@ -18,11 +17,12 @@ from flowforge.engine.devices import (
     make_current,
 )
 from flowforge.engine.forward import ForwardPass
-from flowforge.engine.kv.store import KvStore, bytes_per_token
+from flowforge.engine.kv.store import RowKind
 from flowforge.engine.memory import free_memory, plan_host_slots, plan_pages
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.models.weight_size import weight_size
 from flowforge.engine.models.weights import load_decoder
+from flowforge.engine.paged_rows import RowsPlan, make_rows
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flowforge.engine.devices import ChosenDevice
     from flowforge.engine.forward import StepForward
     from flowforge.engine.graphs import DecodeGraphs
+    from flowforge.engine.kv.store import KvStore
     from flowforge.engine.models.config import ModelConfig
     from flowforge.engine.models.decoder import Decoder
     from flowforge.engine.models.weight_size import WeightSize
@@ -46,24 +47,22 @@ _MOST_GRAPH_CONTEXT = 8192
 
 @dataclass(frozen=True, slots=True)
 class ComputePlan:
-    """What is loaded where, before it is. weights, row_bytes: of the first rank of a split model.
+    """What is loaded where, before it is. weights, token_bytes: of the first rank of a split model.
 
-    row_bytes: K and V of one token in all layers.
+    token_bytes: K and V of one token in all layers. rows: of every rank.
     """
 
     directory: Path
     model: ModelConfig
     place: ChosenDevice
     weights: WeightSize
-    row_bytes: int
-    num_pages: int
-    page_size: int
-    num_host_slots: int
+    token_bytes: int
+    rows: RowsPlan
 
     @property
     def kv_bytes(self) -> int:
         """Of all pages."""
-        return self.num_pages * self.page_size * self.row_bytes
+        return self.rows.num_pages * self.rows.page_size * self.token_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +96,9 @@ def plan_compute(directory: Path, config: EngineConfig) -> ComputePlan:
     weights = weight_size(
         directory, config.dtype, is_deterministic=config.is_deterministic, device=place, part=part
     )
-    row_bytes = bytes_per_token(
-        num_layers=own.num_layers,
-        num_kv_heads=own.num_kv_heads,
-        head_dim=own.head_dim,
-        dtype=weights.dtype,
-    )
-    page_bytes = config.page_size * row_bytes
+    is_float8 = config.kv_dtype == "float8"
+    kind = RowKind(own.num_layers, own.num_kv_heads, own.head_dim, weights.dtype, is_float8)
+    page_bytes = config.page_size * kind.token_bytes
     # On the CPU the rest is weights and pages; on a GPU it is somewhere else.
     beside = 0 if place.is_cuda else (weights.num_bytes + page_bytes) * config.tp
     num_host_slots = plan_host_slots(config, page_bytes * config.tp, free_memory() - beside)
@@ -116,9 +111,17 @@ def plan_compute(directory: Path, config: EngineConfig) -> ComputePlan:
         available_bytes=place.available_bytes - host_bytes,
         rule=place.rule,
     )
-    return ComputePlan(
-        directory, model, place, weights, row_bytes, num_pages, config.page_size, num_host_slots
+    rows = RowsPlan(
+        num_pages,
+        config.page_size,
+        weights.dtype,
+        is_float8=is_float8,
+        num_host_slots=num_host_slots,
+        verifies=config.is_debug,
+        shared_attention=config.shared_attention,
+        kernels=weights.kernels,
     )
+    return ComputePlan(directory, model, place, weights, kind.token_bytes, rows)
 
 
 def load_whole(plan: ComputePlan, config: EngineConfig) -> Computing:
@@ -131,30 +134,17 @@ def load_whole(plan: ComputePlan, config: EngineConfig) -> Computing:
         dtype=weights.dtype,
         device=plan.place.name,
         kernels=weights.kernels,
+        kernel_rows=config.kernel_rows,
     )
-    store = KvStore(
-        num_layers=model.num_layers,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        num_pages=plan.num_pages,
-        page_size=plan.page_size,
-        dtype=weights.dtype,
-        device=decoder.device,
-        num_host_slots=plan.num_host_slots,
-        verifies=config.is_debug,
-    )
-    kernel = None if weights.kernels == "never" else find_attention_library()
-    if config.is_deterministic and (kernel is None or not can_compute(store.rows)):
+    rows = make_rows(plan.rows, model, decoder.device)
+    if config.is_deterministic and not isinstance(rows.attention, CompiledBackend):
         raise EngineError(
             "EN234",
             f"heads of {model.head_dim} numbers cannot be attended to deterministically",
             help="leave is_deterministic out",
         )
-    shared = config.shared_attention
-    kernels = find_kernel_backend(store, model.num_heads, shared)
-    attention = kernels or choose_backend(store, shared, kernel)
-    graphs = None if kernels is None else _capture_graphs(decoder, kernels, plan, config)
-    return Computing(decoder, store, ForwardPass(decoder, store, attention, graphs))
+    graphs = None if rows.kernels is None else _capture_graphs(decoder, rows.kernels, plan, config)
+    return Computing(decoder, rows.store, ForwardPass(decoder, rows.store, rows.attention, graphs))
 
 
 def _capture_graphs(
@@ -204,7 +194,7 @@ def load_parts(plan: ComputePlan, config: EngineConfig, end: ExitStack) -> Compu
     workers.meet()
     met = part.meet()
     workers.watch(met.group.abort)
-    return Computing(met.decoder, part.store, SplitForward(met.forward, workers))
+    return Computing(met.decoder, part.rows.store, SplitForward(met.forward, workers))
 
 
 def _tasks(plan: ComputePlan, config: EngineConfig, meeting_file: Path) -> list[PartTask]:
@@ -218,13 +208,8 @@ def _tasks(plan: ComputePlan, config: EngineConfig, meeting_file: Path) -> list[
             context_len=config.context_len,
             rank=Rank(index, config.tp),
             device=device_of_rank(plan.place, index),
-            dtype=plan.weights.dtype,
-            kernels=plan.weights.kernels,
-            num_pages=plan.num_pages,
-            page_size=plan.page_size,
-            num_host_slots=plan.num_host_slots,
-            verifies=config.is_debug,
-            shared_attention=config.shared_attention,
+            rows=plan.rows,
+            kernel_rows=config.kernel_rows,
             meeting_file=meeting_file,
         )
         for index in range(config.tp)

@@ -12,7 +12,8 @@ from flowforge.errors import EngineError
 
 SharedAttention: TypeAlias = Literal["auto", "off", "on"]
 Speculation: TypeAlias = Literal["lookup", "off"]
-Dtype: TypeAlias = Literal["auto", "float32", "bfloat16", "int4"]
+Dtype: TypeAlias = Literal["auto", "float32", "bfloat16", "int4", "int8", "float8"]
+KvDtype: TypeAlias = Literal["auto", "float8"]
 
 # More only cost: torch starts them all, and the system's limit ends the process.
 _MOST_THREADS = 1024
@@ -20,7 +21,9 @@ _MOST_THREADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What an operator may choose. Raises EngineError EN230 for a value out of range.
+    """What an operator may choose.
+
+    Raises EngineError EN230 for a value out of range, EN234 for what cannot be deterministic.
 
     page_size: tokens a KV page. kv_bytes: memory for KV pages; None takes a quarter of what the
     weights and a margin of 256 MiB leave free, at most 2 GiB, but as much as one context when
@@ -39,10 +42,17 @@ class EngineConfig:
     dtype: what weights and activations are computed in. auto: in what the model was published in,
     float32 where the CPU has no bfloat16; float32 products of few rows are taken from the weights
     as they are stored (4 and 8 bits of a GGUF file, bfloat16) by the engine's own kernels, where
-    that is quicker; the numbers are the same, the order of sums is not. int4: for a model with
-    4-bit weights; its products with weights of 4 and 8 bits are of integers: what they are
-    multiplied with is rounded to 8 bits, one scale for 32 numbers. Quicker, and not exact.
+    that is quicker; the numbers are the same, the order of sums is not. int4, int8: for a model
+    with weights of so many bits. On a CPU its products with weights of 4 and 8 bits are of
+    integers: what they are multiplied with is rounded to 8 bits, one scale for 32 numbers; quicker,
+    and not exact. On a GPU these weights are kept alone, without a wider form, and activations are
+    in bfloat16. float8: on a GPU the same with all matrices rounded to float8; not on a CPU.
     float32, bfloat16: by torch alone.
+    kernel_rows: products of up to so many rows are left to the engine's own kernels, where it has
+    some for the weights; 0 for none. None: as many as was measured to be quicker at the first load.
+    kv_dtype: what KV rows are kept in. auto: in what activations are. float8: e4m3 with a scale for
+    each head of a row, about half the bytes of bfloat16; rows are rounded, and on a CPU they
+    are read more slowly.
     is_deterministic: results have the same bits whatever else is in a step, was cached, forked or
     evicted: every product and all attention by the engine's kernels, whose order of sums depends on
     nothing else. Needs float32 arithmetic and a C compiler, and a model without experts. Unasked it
@@ -69,6 +79,8 @@ class EngineConfig:
     tp: int = 1
     host_cache_bytes: int = 0
     dtype: Dtype = "auto"
+    kernel_rows: int | None = None
+    kv_dtype: KvDtype = "auto"
     is_deterministic: bool = False
     shared_attention: SharedAttention = "auto"
     speculation: Speculation = "lookup"
@@ -78,20 +90,21 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         for name in ("page_size", "max_step_tokens", "max_running", "tp"):
-            self._require_positive(name, getattr(self, name))
+            self._require_at_least(name, getattr(self, name), 1)
         for name in ("kv_bytes", "num_pages", "num_threads", "context_len"):
             if getattr(self, name) is not None:
-                self._require_positive(name, getattr(self, name))
+                self._require_at_least(name, getattr(self, name), 1)
         for name, choices in (
             ("dtype", Dtype),
+            ("kv_dtype", KvDtype),
             ("shared_attention", SharedAttention),
             ("speculation", Speculation),
         ):
             words, value = get_args(choices), getattr(self, name)
             require(value in words, name, f"one of {words}", value, "EN230")
-        require_integer("host_cache_bytes", self.host_cache_bytes, "EN230")
-        is_met = self.host_cache_bytes >= 0
-        require(is_met, "host_cache_bytes", "at least 0", self.host_cache_bytes, "EN230")
+        self._require_at_least("host_cache_bytes", self.host_cache_bytes, 0)
+        if self.kernel_rows is not None:
+            self._require_at_least("kernel_rows", self.kernel_rows, 0)
         is_met = DEVICE_PATTERN.fullmatch(str(self.device)) is not None
         require(is_met, "device", "auto, cpu, cuda or cuda:N", self.device, "EN230")
         if self.kv_bytes is not None and self.num_pages is not None:
@@ -102,8 +115,20 @@ class EngineConfig:
             most = f"at most {_MOST_THREADS:,}"
             is_met = self.num_threads <= _MOST_THREADS
             require(is_met, "num_threads", most, self.num_threads, "EN230")
+        if self.is_deterministic:
+            self._require_exact_order()
+
+    def _require_exact_order(self) -> None:
+        """Refuse what is_deterministic cannot be together with, whatever the model."""
+        for name, value in (("kv_dtype", self.kv_dtype), ("kernel_rows", self.kernel_rows)):
+            if value not in ("auto", None):
+                raise EngineError(
+                    "EN234",
+                    f"is_deterministic leaves all to kernels in float32, and {name} is {value!r}",
+                    help=f"leave is_deterministic or {name} out",
+                )
 
     @staticmethod
-    def _require_positive(name: str, value: int) -> None:
+    def _require_at_least(name: str, value: int, least: int) -> None:
         require_integer(name, value, "EN230")
-        require(value >= 1, name, "at least 1", value, "EN230")
+        require(value >= least, name, f"at least {least}", value, "EN230")

@@ -34,8 +34,7 @@ from flowforge.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from flowforge.engine.computing import ComputePlan
-    from flowforge.engine.models.decoder import Decoder
+    from flowforge.engine.computing import ComputePlan, Computing
 
 # KV of a model that only guesses.
 _DRAFT_BYTES = 256 << 20
@@ -139,13 +138,13 @@ def _make_core(
     plan = plan_compute(directory, config)
     with _out_of_memory_said(plan):
         made = load_whole(plan, config) if config.tp == 1 else load_parts(plan, config, end)
-    model, num_pages, store = plan.model, plan.num_pages, made.store
-    audit = KvAudit(num_pages, config.page_size, store.poison) if config.is_debug else None
+    model, rows, store = plan.model, plan.rows, made.store
+    audit = KvAudit(rows.num_pages, rows.page_size, store.poison) if config.is_debug else None
     kv = KvCache(
-        num_pages,
-        config.page_size,
+        rows.num_pages,
+        rows.page_size,
         None if audit is None else audit.note_freed,
-        HostTier(plan.num_host_slots) if plan.num_host_slots > 0 else None,
+        HostTier(rows.num_host_slots) if rows.num_host_slots > 0 else None,
     )
     return EngineCore(
         ModelRunner(made.forward, audit, kv.is_free),
@@ -157,8 +156,8 @@ def _make_core(
             eos_token_ids=frozenset(model.eos_token_ids),
         ),
         clock=time.monotonic,
-        memory=MemoryStatistics(plan.weights.num_bytes, plan.kv_bytes, plan.row_bytes),
-        compute=_compute_statistics(made.decoder, config),
+        memory=MemoryStatistics(plan.weights.num_bytes, plan.kv_bytes, plan.token_bytes),
+        compute=_compute_statistics(made, config),
         # One rank's rows are no prefix that another engine could take in.
         prefix_rows=PrefixRows(kv, store, audit) if config.tp == 1 else None,
         policy=config.policy,
@@ -177,12 +176,14 @@ def _speculator(directory: Path, vocab_size: int, config: EngineConfig) -> Specu
     return Speculator() if config.speculation == "lookup" else None
 
 
-def _compute_statistics(decoder: Decoder, config: EngineConfig) -> ComputeStatistics:
+def _compute_statistics(made: Computing, config: EngineConfig) -> ComputeStatistics:
     import torch
 
+    from flowforge.engine.attention.compiled import can_compute
     from flowforge.engine.self_test import has_same_bits
 
-    is_deterministic = has_same_bits(decoder)
+    decoder, kind = made.decoder, made.store.kind
+    is_deterministic = can_compute(made.store.rows) and has_same_bits(decoder)
     if config.is_deterministic and not is_deterministic:
         raise EngineError(
             "EN234",
@@ -201,7 +202,15 @@ def _compute_statistics(decoder: Decoder, config: EngineConfig) -> ComputeStatis
     dtype = str(decoder.dtype).removeprefix("torch.")
     device = str(decoder.device)
     threads = torch.get_num_threads()
-    return ComputeStatistics(dtype, threads, tuple(kernels), device, config.tp, is_deterministic)
+    return ComputeStatistics(
+        dtype,
+        threads,
+        tuple(kernels),
+        device,
+        config.tp,
+        is_deterministic,
+        kv_dtype="float8" if kind.is_float8 else dtype,
+    )
 
 
 @contextmanager

@@ -19,15 +19,17 @@ from dataclasses import astuple, dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from flowforge.engine.kv.host_rows import checksum
 from flowforge.engine.prefix_rows import KvPrefix
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    import torch
 
     from flowforge.engine.kv.prefix_tree import Namespace
 
@@ -37,7 +39,7 @@ MAX_BYTES = 2_000_000_000
 _SUFFIX = ".kv.safetensors"
 _UNFINISHED = ".part"
 _LONGEST_WRITE_S = 3_600.0
-_FORMAT = "1"
+_FORMAT = "2"
 
 _logger = logging.getLogger(__name__)
 
@@ -71,7 +73,10 @@ class PrefixFolder:
         if path.exists():
             path.touch()
             return True
-        body = save({"rows": prefix.rows.contiguous()}, _sealed(path, prefix.rows))
+        tensors = {"rows": prefix.rows.contiguous()}
+        if prefix.scales is not None:
+            tensors["scales"] = prefix.scales.contiguous()
+        body = save(tensors, _sealed(path, tensors))
         if len(body) > self._max_bytes:
             return False
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -99,18 +104,21 @@ class PrefixFolder:
         path = kept.path
         try:
             with safe_open(path, framework="pt", device="cpu") as file:
-                told = file.metadata()
-                rows = file.get_tensor("rows")
+                told = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except FileNotFoundError:
             return None
         except (OSError, SafetensorError) as error:
             self.refuse(kept, str(error))
             return None
-        if told != _sealed(path, rows):
+        if told.get("format") != _FORMAT:
+            self.refuse(kept, f"its format is {told.get('format')!r}, expected {_FORMAT!r}")
+            return None
+        if told != _sealed(path, tensors):
             self.refuse(kept, "its checksum is another one")
             return None
         path.touch()
-        return KvPrefix(kept.namespace, kept.tokens, rows)
+        return KvPrefix(kept.namespace, kept.tokens, tensors["rows"], tensors.get("scales"))
 
     def refuse(self, kept: Kept, reason: str) -> None:
         """Remove one that is of no use, with a warning."""
@@ -154,8 +162,7 @@ class PrefixFolder:
         return self.folder / f"{digest}-{len(tokens)}{_SUFFIX}"
 
 
-def _sealed(path: Path, rows: torch.Tensor) -> dict[str, str]:
-    """What a file says of itself: its name, which says what it is of, and what its rows are."""
-    plain = rows.contiguous().view(torch.uint8).flatten().numpy()
-    checksum = blake2b(plain.data, digest_size=16).hexdigest()
-    return {"format": _FORMAT, "name": path.name, "rows": checksum}
+def _sealed(path: Path, tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """What a file says of itself: its name, which says what it is of, and what its tensors are."""
+    checksums = {name: checksum(tensor).hex() for name, tensor in tensors.items()}
+    return {"format": _FORMAT, "name": path.name} | checksums

@@ -9,7 +9,7 @@ from flowforge.engine.attention.compiled import CompiledAttention, can_compute
 from flowforge.engine.attention.interface import AttentionStep
 from flowforge.engine.attention.paged import PagedAttention
 from flowforge.engine.attention.reads import split_policy
-from flowforge.engine.kernels.presence import has_kernels
+from flowforge.engine.kernels.presence import has_float8_kernels, has_kernels
 
 if TYPE_CHECKING:
     import torch
@@ -46,16 +46,17 @@ class AttentionBackend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TorchBackend:
-    """By torch's operators, on any device."""
+    """By torch's operators, on any device. scales: of rows in float8, see `PagedAttention`."""
 
     rows: torch.Tensor
     policy: SplitPolicy
+    scales: torch.Tensor | None = None
 
     def step(
         self, slots: torch.Tensor, spans: tuple[Span, ...], segments: tuple[Segment, ...]
     ) -> PlannedAttention:
         """See `AttentionBackend.step`."""
-        return PagedAttention(self.rows, slots, spans, segments, self.policy)
+        return PagedAttention(self.rows, slots, spans, segments, self.policy, self.scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +83,16 @@ def choose_backend(
     """The backend for a store's rows, without the GPU kernels. kernel: the compiled one, if any."""
     if kernel is not None and can_compute(store.rows):
         return CompiledBackend(store.rows, kernel, shares=shared_attention != "off")
-    return TorchBackend(store.rows, split_policy(shared_attention, store.row_bytes))
+    policy = split_policy(shared_attention, store.row_bytes)
+    return TorchBackend(store.rows, policy, store.scales)
 
 
 def find_kernel_backend(
     store: KvStore, num_heads: int, shared_attention: SharedAttention = "auto"
 ) -> KernelBackend | None:
     """The GPU kernels for a store's rows; None where they cannot be had, which is logged."""
-    if not has_kernels(store.rows.device):
+    has_any = has_float8_kernels if store.kind.is_float8 else has_kernels
+    if not has_any(store.rows.device):
         return None
     from flowforge.engine.attention.kernel_attention import kernel_backend
 

@@ -204,11 +204,11 @@ class KernelBackend:
 def kernel_backend(
     store: KvStore, num_heads: int, shared_attention: SharedAttention = "auto"
 ) -> KernelBackend:
-    """The backend for a store's rows and queries of so many heads in the rows' dtype."""
-    _, _, num_kv_heads, _, head_dim = store.rows.shape
-    shape = tile_shape(num_heads, num_kv_heads, head_dim, store.page_size, store.rows.dtype)
-    policy = kernel_policy(shared_attention, store.row_bytes)
-    return KernelBackend(store.rows, policy, shape)
+    """The backend for a store's rows and queries of so many heads, in the dtype of its K and V."""
+    kind = store.kind
+    shape = tile_shape(num_heads, kind.num_kv_heads, kind.head_dim, store.page_size, kind.dtype)
+    policy = kernel_policy(shared_attention, kind.row_bytes)
+    return KernelBackend(store.rows, policy, shape, store.scales)
 
 
 def attend(

@@ -16,6 +16,7 @@ import torch
 
 from flowforge.engine.attention.partial import causal_attention, merge, partial_attention
 from flowforge.engine.attention.reads import NEVER_SPLIT, num_rows_read, plan_reads
+from flowforge.engine.float8 import from_float8, to_float8
 
 if TYPE_CHECKING:
     from flowforge.engine.attention.interface import LayerAttention
@@ -47,7 +48,8 @@ class _Reads:
 class PagedAttention:
     """One step's attention over the KV tensors; satisfies `AttentionStep`.
 
-    rows: [num_layers, 2, num_kv_heads, num_slots, head_dim], written in place.
+    rows: [num_layers, 2, num_kv_heads, num_slots, head_dim], written in place. scales: float32,
+    without the last dimension, of rows in float8, which are read in the dtype of the queries.
     slots: int64 [num_tokens], the row of each token of the step. spans: of adjacent queries, in
     order. segments: what spans have in common; whether it is read once, policy decides.
     """
@@ -59,8 +61,10 @@ class PagedAttention:
         spans: tuple[Span, ...],
         segments: tuple[Segment, ...] = (),
         policy: SplitPolicy = NEVER_SPLIT,
+        scales: torch.Tensor | None = None,
     ) -> None:
         self._rows = rows
+        self._scales = scales
         self._slots = slots
         self._spans = spans
         self._segments = segments
@@ -83,33 +87,39 @@ class PagedAttention:
         layer: LayerAttention,
     ) -> torch.Tensor:
         """See `AttentionStep.attend`."""
-        keys, values = self._rows[layer_idx, 0], self._rows[layer_idx, 1]
-        keys.index_copy_(1, self._slots, k.transpose(0, 1))
-        values.index_copy_(1, self._slots, v.transpose(0, 1))
+        keys, values = (self._side(layer_idx, side) for side in (0, 1))
+        # What later steps read of this one is what it reads itself.
+        k, v = keys.store(self._slots, k), values.store(self._slots, v)
         num_tokens, num_heads, head_dim = q.shape
         num_kv_heads = k.shape[1]
         # [num_tokens, num_heads, d] -> [num_kv_heads, 1, num_tokens · group, d]
         folded = q.view(num_tokens, num_kv_heads, -1, head_dim).transpose(0, 1)
         folded = folded.reshape(num_kv_heads, 1, -1, head_dim)
-        call = _LayerCall(folded, keys.unsqueeze(1), values.unsqueeze(1), k, v, layer)
-        out = call.run(self._reads_within(layer.window, num_heads // num_kv_heads))
+        call = _LayerCall(folded, keys, values, k, v, layer)
+        out = call.run(self._reads_within(layer.window, num_heads // num_kv_heads, q.dtype))
         out = out.view(num_kv_heads, num_tokens, -1, head_dim).transpose(0, 1)
         return out.reshape(num_tokens, num_heads, head_dim).to(q.dtype)
 
-    def _reads_within(self, window: int | None, group: int) -> _Reads:
+    def _side(self, layer_idx: int, side: int) -> _Side:
+        scales = None if self._scales is None else self._scales[layer_idx, side]
+        return _Side(self._rows[layer_idx, side], scales)
+
+    def _reads_within(self, window: int | None, group: int, dtype: torch.dtype) -> _Reads:
         if window is not None and window >= self._longest:
             window = None
         reads = self._reads.get(window)
         if reads is None:
             plan = plan_reads(self._spans, self._segments, self._policy, window)
-            reads = self._reads[window] = self._prepared(plan, window, group)
+            reads = self._reads[window] = self._prepared(plan, window, group, dtype)
         return reads
 
-    def _prepared(self, plan: ReadPlan, window: int | None, group: int) -> _Reads:
+    def _prepared(
+        self, plan: ReadPlan, window: int | None, group: int, dtype: torch.dtype
+    ) -> _Reads:
         own = tuple(
             (read, slice(span.query_start, span.query_start + span.query_len), mask)
             for read, span in zip(plan.own, self._spans, strict=True)
-            for mask in [self._mask(span, window, group) if read.kind == "masked" else None]
+            for mask in [self._mask(span, window, group, dtype) if read.kind == "masked" else None]
         )
         more = tuple((read, self._folded_rows(read.readers, group)) for read in plan.more)
         return _Reads(own, more)
@@ -124,7 +134,7 @@ class PagedAttention:
             return slice(bounds[0][0], bounds[-1][1])
         return torch.cat([torch.arange(*bound, device=self._rows.device) for bound in bounds])
 
-    def _mask(self, span: Span, window: int | None, group: int) -> torch.Tensor:
+    def _mask(self, span: Span, window: int | None, group: int, dtype: torch.dtype) -> torch.Tensor:
         """What is added to the scores of a span's folded queries: 0 for rows seen, else -inf."""
         assert window is not None, "without a window nothing is masked"
         first_query = span.context_len - span.query_len
@@ -132,22 +142,56 @@ class PagedAttention:
         rows = torch.arange(first_row, span.context_len, device=self._rows.device)
         distance = rows[first_query - first_row :, None] - rows
         is_hidden = (distance < 0) | (distance >= window)
-        mask = torch.zeros_like(is_hidden, dtype=self._rows.dtype)
+        mask = torch.zeros_like(is_hidden, dtype=dtype)
         mask.masked_fill_(is_hidden, float("-inf"))
         return mask.repeat_interleave(group, dim=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """K or V of one layer.
+
+    rows: [num_kv_heads, num_slots, head_dim]. scales: [num_kv_heads, num_slots] of float8 rows.
+    """
+
+    rows: torch.Tensor
+    scales: torch.Tensor | None
+
+    def store(self, slots: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        """Write rows [num_tokens, num_kv_heads, head_dim]; returns them as they will be read."""
+        if self.scales is None:
+            self.rows.index_copy_(1, slots, new.transpose(0, 1))
+            return new
+        values, scales = to_float8(new)
+        # As bytes: few of torch's operators know float8.
+        kept = self.rows.view(torch.uint8)
+        kept.index_copy_(1, slots, values.view(torch.uint8).transpose(0, 1))
+        self.scales.index_copy_(1, slots, scales.transpose(0, 1))
+        return from_float8(values, scales, new.dtype)
+
+    def rows_of(self, ranges: Ranges, dtype: torch.dtype) -> torch.Tensor:
+        """Rows behind each other: [num_kv_heads, 1, num_rows, head_dim]; one run is a view."""
+        parts = [self._run(start, length, dtype) for start, length in ranges]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)).unsqueeze(1)
+
+    def _run(self, start: int, length: int, dtype: torch.dtype) -> torch.Tensor:
+        rows = self.rows.narrow(1, start, length)
+        if self.scales is None:
+            return rows
+        return from_float8(rows, self.scales.narrow(1, start, length), dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class _LayerCall:
     """One layer of one step.
 
-    q: folded, [num_kv_heads, 1, num_tokens · group, head_dim]. keys, values: [num_kv_heads, 1,
-    num_slots, head_dim]. k, v: the step's own, [num_tokens, num_kv_heads, head_dim].
+    q: folded, [num_kv_heads, 1, num_tokens · group, head_dim]. k, v: the step's own,
+    [num_tokens, num_kv_heads, head_dim].
     """
 
     q: torch.Tensor
-    keys: torch.Tensor
-    values: torch.Tensor
+    keys: _Side
+    values: _Side
     k: torch.Tensor
     v: torch.Tensor
     layer: LayerAttention
@@ -186,12 +230,5 @@ class _LayerCall:
     def _over(
         self, ranges: Ranges, queries: torch.Tensor, mask: torch.Tensor | None = None
     ) -> Partial:
-        k, v = _rows_of(self.keys, ranges), _rows_of(self.values, ranges)
+        k, v = (side.rows_of(ranges, queries.dtype) for side in (self.keys, self.values))
         return partial_attention(queries, k, v, self.layer, mask)
-
-
-def _rows_of(rows: torch.Tensor, ranges: Ranges) -> torch.Tensor:
-    if len(ranges) == 1:
-        start, length = ranges[0]
-        return rows.narrow(2, start, length)
-    return torch.cat([rows.narrow(2, start, length) for start, length in ranges], dim=2)

@@ -9,8 +9,9 @@ import torch
 
 _logger = logging.getLogger(__name__)
 
-# bfloat16 units and everything that Triton compiles to are there from Ampere on.
+# bfloat16 units and what Triton compiles to are there from Ampere on, float8 from Ada on.
 LEAST_CAPABILITY = (8, 0)
+LEAST_FLOAT8_CAPABILITY = (8, 9)
 
 
 @cache
@@ -42,11 +43,30 @@ def has_kernels(device: torch.device) -> bool:
     return True
 
 
-def _are_right(device: torch.device) -> bool:
-    try:
-        from flowforge.engine.kernels.checks import check_kernels
+@cache
+def has_float8_kernels(device: torch.device) -> bool:
+    """Whether the kernels are for float8 on a device, too; why not is logged once."""
+    if not has_kernels(device):
+        return False
+    capability = torch.cuda.get_device_capability(device)
+    if capability < LEAST_FLOAT8_CAPABILITY:
+        _logger.warning(
+            "kernels for float8 need compute capability %d.%d, %s has %d.%d: torch computes "
+            "instead, more slowly",
+            *LEAST_FLOAT8_CAPABILITY,
+            device,
+            *capability,
+        )
+        return False
+    return _are_right(device, is_float8=True)
 
-        wrong = [check.name for check in check_kernels(str(device)) if not check.is_right]
+
+def _are_right(device: torch.device, *, is_float8: bool = False) -> bool:
+    try:
+        from flowforge.engine.kernels import checks
+
+        check = checks.check_float8_kernels if is_float8 else checks.check_kernels
+        wrong = [check.name for check in check(str(device)) if not check.is_right]
     except Exception as error:
         # Whatever a compiler or driver fails with: torch's operators are always there.
         told = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from flowforge.engine.kernels.store import FP8, FP8_MOST
+from flowforge.engine.float8 import to_float8
 from flowforge.engine.models.rope import rotate
 
 if TYPE_CHECKING:
     from typing import Literal
 
-    from flowforge.engine.kernels.linears import PackedMatrix
     from flowforge.engine.kernels.merging import PartLists, Parts
+    from flowforge.engine.models.packed import PackedMatrix
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -76,10 +76,8 @@ def store_rows(
     for side, part in enumerate((k, v)):
         rows = part[is_real].transpose(0, 1)  # [num_kv_heads, num_tokens, head_dim]
         if layer_scales is not None:
-            most = rows.float().abs().amax(dim=-1)
-            scales = torch.where(most > 0, most / FP8_MOST, torch.ones_like(most))
+            rows, scales = to_float8(rows)
             layer_scales[side][:, slots[is_real]] = scales
-            rows = (rows.float() / scales[..., None]).to(FP8)
         layer_rows[side][:, slots[is_real]] = rows.to(layer_rows.dtype)
 
 

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
     from flowforge.engine.kv.cache import RowCopy
 
-
-FP8 = torch.float8_e4m3fn
-FP8_MOST = 448.0
-"""The largest number of `FP8`."""
-
 _COPY_BLOCK = 1024
 
 
@@ -36,9 +31,9 @@ def store_rows(
     """Write a step's K and V into their slots.
 
     k, v: [num_tokens, num_kv_heads, head_dim], heads side by side, tokens may lie apart.
-    layer_rows: [2, num_kv_heads, num_slots, head_dim], contiguous, in their dtype or in `FP8`, then
-    with layer_scales, float32 [2, num_kv_heads, num_slots]. slots: integers [num_tokens], distinct;
-    a negative one skips its row (padding).
+    layer_rows: [2, num_kv_heads, num_slots, head_dim], contiguous, in their dtype or in `FLOAT8`,
+    then with layer_scales, float32 [2, num_kv_heads, num_slots]. slots: integers [num_tokens],
+    distinct; a negative one skips its row (padding).
     """
     num_tokens, num_heads, head_dim = k.shape
     num_slots = layer_rows.shape[2]

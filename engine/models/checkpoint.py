@@ -117,6 +117,10 @@ class Checkpoint:
         num_rows = sum(part.shape[0] for part in parts)
         return parts[0].view((num_rows, *parts[0].shape[1:]))
 
+    def note_used(self, name: str) -> None:
+        """Another form of a tensor is used instead of it."""
+        self._used.add(name)
+
     def unused(self) -> list[str]:
         """Names that nothing asked for, sorted."""
         return sorted(set(self.tensors) - self._used)

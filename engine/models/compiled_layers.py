@@ -22,6 +22,7 @@ from flowforge.engine.models.linears import (
     ChosenLinear,
     LinearMaker,
     NativeLinear,
+    find_kernels,
     most_native_rows,
 )
 from flowforge.engine.native.attention_library import HEAD_DIM_MULTIPLE
@@ -198,9 +199,8 @@ def _linears(layer: LayerWeights) -> tuple[Linear, ...]:
 
 
 def _native(linear: Linear) -> NativeLinear | None:
-    if isinstance(linear, ChosenLinear):
-        return linear.few
-    return linear if isinstance(linear, NativeLinear) else None
+    few = linear.few if isinstance(linear, ChosenLinear) else linear
+    return few if isinstance(few, NativeLinear) else None
 
 
 def _matrix(linear: Linear) -> MatrixCall:
@@ -251,7 +251,8 @@ def _computes_right(library: LayersLibrary) -> bool:
 
 def _random_weights() -> DecoderWeights:
     """Of a layer as `_computes_right` describes it."""
-    generator, maker, size = torch.Generator().manual_seed(3), LinearMaker("always"), _CHECK_SIZE
+    generator, size = torch.Generator().manual_seed(3), _CHECK_SIZE
+    maker = LinearMaker("always", find_kernels(torch.device("cpu")))
 
     def matrix(num_rows: int, num_columns: int = size) -> torch.Tensor:
         return torch.randn((num_rows, num_columns), generator=generator).div(num_columns**0.5)

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from flowforge.engine.models.linears import ALL_ROWS
-from flowforge.engine.native.library import find_library
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from flowforge.engine.models.linears import (
         ChosenLinear,
@@ -46,68 +45,100 @@ _SAME_BITS_COST = 0.03
 
 
 @torch.inference_mode()
-def choose_kernels(maker: LinearMaker) -> None:
-    """Set every choice of a model: from the machine's file, or measured now and written there."""
-    library = find_library()
-    if library is None or not maker.made:
+def choose_kernels(maker: LinearMaker, most_rows: int | None = None) -> None:
+    """Set every choice of a model: from the machine's file, or measured now and written there.
+
+    most_rows: of all choices, as an operator wants it; None as it is measured.
+    """
+    kernels = maker.kernels
+    if kernels is None or not maker.made:
         return
-    threads = torch.get_num_threads()
-    path = library.path.with_name(f"{library.path.stem}-{torch.__version__}-{threads}.json")
+    if most_rows is not None:
+        for choice in maker.choices:
+            choice.most_rows = min(most_rows, kernels.most_rows)
+        return
+    path = kernels.choices_file
     known = _read(path)
     measured: dict[str, int] = {}
     for shape, linears in maker.made.items():
-        most_rows = known.get(_name(shape))
-        if most_rows is None:
-            most_rows = measured[_name(shape)] = _most_rows(linears)
-        linears[0].choice.most_rows = most_rows
+        found = known.get(_name(shape, maker.dtype))
+        if found is None:
+            found = _most_rows(linears, maker.dtype, kernels.most_rows)
+            measured[_name(shape, maker.dtype)] = found
+        linears[0].choice.most_rows = found
     if measured:
         # Read again: other processes measure other shapes meanwhile.
         _write(path, _read(path) | measured)
 
 
-def _most_rows(linears: Sequence[ChosenLinear]) -> int:
+def _most_rows(linears: Sequence[ChosenLinear], dtype: torch.dtype, limit: int) -> int:
     """Up to how many rows the engine's kernels are to be taken: the limit that costs least.
 
-    None (`ALL_ROWS`) where that costs hardly more. All row counts together decide, so that one that
-    was disturbed does not.
+    limit: that the kernels are for. If it is none (`ALL_ROWS`), there is none where that costs
+    hardly more. All row counts together decide, so that one that was disturbed does not.
     """
-    weight = linears[0].many.weight
-    enough = max(1, _CACHE_BYTES // (weight.numel() * weight.element_size()))
+    shape, device = linears[0].choice.shape, linears[0].many.device
+    size = shape.num_rows_out * shape.num_columns_in * dtype.itemsize
+    enough = max(1, _CACHE_BYTES // size)
     some = linears[: min(enough, _MOST_MATRICES)]
     gain, best_gain, most_rows, may_cost = 0.0, 0.0, 0, 0.0
-    for num_rows in _ROWS:
-        x = torch.ones((num_rows, weight.shape[1]))
+    for num_rows in (rows for rows in _ROWS if rows <= limit):
+        x = torch.ones((num_rows, shape.num_columns_in), dtype=dtype, device=device)
         gain += _gain(some, x)
         may_cost += math.log1p(_SAME_BITS_COST)
         if gain > best_gain:
             best_gain, most_rows = gain, num_rows
-        if _seconds([some[0].few], x) > _LONG_S:
+        if _run([some[0].few], x)() > _LONG_S:
             break
-    return ALL_ROWS if gain >= best_gain - may_cost else most_rows
+    is_none = limit == ALL_ROWS and gain >= best_gain - may_cost
+    return ALL_ROWS if is_none else most_rows
 
 
 def _gain(linears: Sequence[ChosenLinear], x: torch.Tensor) -> float:
     """The logarithm of torch's time over the kernels'."""
+    few, many = (_run([getattr(linear, name) for linear in linears], x) for name in ("few", "many"))
     few_s, many_s = float("inf"), float("inf")
     # Taken in turns, so that what else the machine does befalls both.
     num_runs, spent_s = 0, 0.0
     while num_runs < _LEAST_REPEATS or spent_s < _ENOUGH_S:
-        once = [_seconds([linear.few for linear in linears], x)]
-        once.append(_seconds([linear.many for linear in linears], x))
+        once = [few(), many()]
         few_s, many_s = min(few_s, once[0]), min(many_s, once[1])
         num_runs, spent_s = num_runs + 1, spent_s + sum(once)
     return math.log(many_s / few_s)
 
 
-def _seconds(linears: Sequence[Linear], x: torch.Tensor) -> float:
+def _run(linears: Sequence[Linear], x: torch.Tensor) -> Callable[[], float]:
+    """Runs products one after the other, and says how many seconds that took.
+
+    On a GPU as a graph, which is how decode steps run: otherwise launches are what is measured.
+    """
+
+    def products() -> torch.Tensor:
+        return [linear(x) for linear in linears][-1]
+
+    if x.device.type == "cpu":
+        return lambda: _seconds(products)
+    from flowforge.engine.graphs import CudaCapture
+
+    _, replay = CudaCapture(x.device)(products)
+
+    def replayed() -> None:
+        replay()
+        torch.cuda.synchronize(x.device)
+
+    torch.cuda.synchronize(x.device)
+    return lambda: _seconds(replayed)
+
+
+def _seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
-    for linear in linears:
-        linear(x)
+    run()
     return time.perf_counter() - start
 
 
-def _name(shape: MatrixShape) -> str:
-    return f"{shape.kind} {shape.num_rows_out}x{shape.num_columns_in}"
+def _name(shape: MatrixShape, dtype: torch.dtype) -> str:
+    name = f"{shape.kind} {shape.num_rows_out}x{shape.num_columns_in}"
+    return name if dtype == torch.float32 else f"{name} in {dtype}"
 
 
 def _read(path: Path) -> dict[str, int]:

@@ -15,6 +15,8 @@ CONVERSION = 2
 """Counts up when `convert_gguf` writes something else: stored models are then converted again."""
 
 QUANTIZED_FILE = "quantized.safetensors"
+GROUP_SIZE = 32
+"""Integers of a group."""
 GROUP_BYTES: dict[QuantizedKind, int] = {"q4_0": 18, "q4_1": 20, "q8_0": 34}
 KIND_OF_BYTES: dict[int, QuantizedKind] = {size: kind for kind, size in GROUP_BYTES.items()}
 KIND_OF_GGUF_TYPE: dict[str, QuantizedKind] = {kind.upper(): kind for kind in GROUP_BYTES}

@@ -49,3 +49,11 @@ def expert_matrix_names(config: ModelConfig) -> tuple[str, str, str]:
     """Of an expert: gate, up, down."""
     is_mixtral = config.family.name == "mixtral"
     return ("w1", "w3", "w2") if is_mixtral else ("gate_proj", "up_proj", "down_proj")
+
+
+def is_linear(name: str) -> bool:
+    """Whether a tensor is the matrix of a product: no embedding, norm, router or expert."""
+    module, _, kind = name.rpartition(".")
+    matrix = module.rpartition(".")[2]
+    is_matrix = kind == "weight" and (matrix.endswith("_proj") or name == LM_HEAD)
+    return is_matrix and ".experts." not in name

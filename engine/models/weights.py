@@ -19,7 +19,7 @@ from flowforge.engine.models.decoder import (
 )
 from flowforge.engine.models.experts import ExpertWeights
 from flowforge.engine.models.kernel_choice import choose_kernels
-from flowforge.engine.models.linears import LinearMaker
+from flowforge.engine.models.linears import LinearMaker, find_kernels
 from flowforge.engine.models.tensor_names import (
     ATTENTION_NORM,
     EMBEDDING,
@@ -49,17 +49,21 @@ def load_decoder(
     dtype: torch.dtype | None = None,
     device: str | torch.device = "cpu",
     kernels: KernelUse = "never",
+    kernel_rows: int | None = None,
 ) -> Decoder:
     """Load the decoder of a model directory (config.json and safetensors, one file or shards).
 
     Weights already in dtype on the CPU are views of the memory-mapped files: nothing is copied,
     and the files must stay as they are. dtype None keeps float32 weights exact; narrower ones
-    become bfloat16 where the CPU computes in it, else float32. kernels: when products in float32
-    are left to the engine's own; the first "measured" on a machine takes a second longer.
+    become bfloat16 where the CPU computes in it, else float32. kernels: when products are left to
+    the engine's own, up to kernel_rows rows (see `EngineConfig`); the first "measured" on a
+    machine takes a second longer.
     Raises EngineError EN110 to EN114 (configuration) or EN120 to EN124 (weights).
     """
     config = read_model_config(directory) if config is None else config
-    loaded = load_weights(directory, config, dtype=dtype, device=device, kernels=kernels)
+    loaded = load_weights(
+        directory, config, dtype=dtype, device=device, kernels=kernels, kernel_rows=kernel_rows
+    )
     compiled = compile_layers(config, loaded.weights)
     return Decoder(config, loaded.weights, loaded.kernel_choices, compiled)
 
@@ -79,22 +83,27 @@ def load_weights(
     dtype: torch.dtype | None = None,
     device: str | torch.device = "cpu",
     kernels: KernelUse = "never",
+    kernel_rows: int | None = None,
     part: CheckpointCut | None = None,
 ) -> LoadedWeights:
-    """What `load_decoder` makes its decoder of. part: None for the whole model. Raises as it."""
+    """What `load_decoder` makes its decoder of. Raises as it.
+
+    kernel_rows: as in `EngineConfig`. part: None for the whole model.
+    """
     checkpoint = open_checkpoint(directory)
     check_shapes(checkpoint, config, directory)
     if dtype is None:
         dtype = choose_dtype(checkpoint.stored_dtype, has_bfloat16=has_native_bfloat16())
-    maker = LinearMaker(kernels if torch.device(device).type == "cpu" else "never")
+    place = torch.device(device)
+    maker = LinearMaker(kernels, find_kernels(place, kernels), dtype)
     quantized = None if kernels == "never" else open_quantized(directory)
     if part is not None:
         config, checkpoint = part.config, part.cut(checkpoint, False)
         quantized = None if quantized is None else part.cut(quantized, True)
-    source = TensorSource(checkpoint, quantized, maker, dtype, torch.device(device))
+    source = TensorSource(checkpoint, quantized, maker, dtype, place)
     weights = _read_weights(source, config)
     report_unused(checkpoint, directory)
-    choose_kernels(maker)
+    choose_kernels(maker, kernel_rows)
     return LoadedWeights(weights, maker.choices)
 
 
@@ -105,7 +114,7 @@ def _read_weights(source: TensorSource, config: ModelConfig) -> DecoderWeights:
         embedding=embedding,
         layers=tuple(_read_layer(source, config, idx) for idx in range(config.num_layers)),
         final_norm=source.norm(FINAL_NORM, config),
-        lm_head=source.lm_head(head, embedding if config.is_tied else source.tensor(LM_HEAD)),
+        lm_head=source.lm_head(head, embedding if config.is_tied else None),
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from flowforge.engine.models.quantized import GROUP_BYTES
+from flowforge.engine.models.quantized import GROUP_BYTES, GROUP_SIZE
 from flowforge.engine.native.compilation import is_openmp_shared, load_library, void_function
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ WeightKind = Literal["float32", "bfloat16", "q4_0", "q4_1", "q8_0"]
 """How weights are stored; q: in groups of 32 integers, as the GGUF types of those names."""
 
 WEIGHT_KINDS: tuple[WeightKind, ...] = ("float32", "bfloat16", "q4_0", "q4_1", "q8_0")
-GROUP_SIZE = 32
 PANEL = 16
 """Outputs that are computed side by side, as in kernels.h."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from flowforge.engine.models.checkpoint import Checkpoint
-from flowforge.engine.native.library import GROUP_SIZE
+from flowforge.engine.models.quantized import GROUP_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -47,10 +47,22 @@ class PartLoading:
 
         return CheckpointCut(part.config, cut)
 
-    def load(self, dtype: torch.dtype, device: str, kernels: KernelUse) -> LoadedWeights:
+    def load(
+        self,
+        dtype: torch.dtype,
+        device: str,
+        kernels: KernelUse,
+        kernel_rows: int | None = None,
+    ) -> LoadedWeights:
         """The part's weights. Raises as `load_decoder`, and EngineError EN236."""
         return load_weights(
-            self.directory, self.config, dtype=dtype, device=device, kernels=kernels, part=self.cut
+            self.directory,
+            self.config,
+            dtype=dtype,
+            device=device,
+            kernels=kernels,
+            kernel_rows=kernel_rows,
+            part=self.cut,
         )
 
     def decoder(self, loaded: LoadedWeights, ranks: Ranks) -> SplitDecoder:

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import torch
-
-    from flowforge.engine.config import SharedAttention
-    from flowforge.engine.models.linears import KernelUse
+    from flowforge.engine.paged_rows import RowsPlan
     from flowforge.engine.parallel.split import Rank
     from flowforge.engine.step_batch import StepBatch
 
@@ -20,21 +17,15 @@ if TYPE_CHECKING:
 class PartTask:
     """What a rank is to load, and where the ranks meet.
 
-    context_len: as in `EngineConfig`. num_pages, page_size, num_host_slots, verifies: of the KV
-    rows of every rank, see `KvStore`.
+    context_len, kernel_rows: as in `EngineConfig`.
     """
 
     directory: Path
     context_len: int | None
     rank: Rank
     device: str
-    dtype: torch.dtype
-    kernels: KernelUse
-    num_pages: int
-    page_size: int
-    num_host_slots: int
-    verifies: bool
-    shared_attention: SharedAttention
+    rows: RowsPlan
+    kernel_rows: int | None
     meeting_file: Path
 
 

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flowforge.engine.attention.backends import choose_backend, find_kernel_backend
-from flowforge.engine.attention.compiled import find_attention_library
 from flowforge.engine.devices import make_current
 from flowforge.engine.forward import ForwardPass
-from flowforge.engine.kv.store import KvStore
 from flowforge.engine.models.config import read_model_config
+from flowforge.engine.paged_rows import make_rows
 from flowforge.engine.parallel.group import RankGroup
 from flowforge.engine.parallel.loading import PartLoading
 
@@ -43,26 +41,15 @@ class RankPart:
         make_current(task.device)
         model = read_model_config(Path(task.directory), task.context_len)
         self._loading = PartLoading(Path(task.directory), model, task.rank)
-        self._loaded = self._loading.load(task.dtype, task.device, task.kernels)
-        part = self._loading.part.config
-        self.store = KvStore(
-            num_layers=part.num_layers,
-            num_kv_heads=part.num_kv_heads,
-            head_dim=part.head_dim,
-            num_pages=task.num_pages,
-            page_size=task.page_size,
-            dtype=task.dtype,
-            device=torch.device(task.device),
-            num_host_slots=task.num_host_slots,
-            verifies=task.verifies,
+        self._loaded = self._loading.load(
+            task.rows.dtype, task.device, task.rows.kernels, task.kernel_rows
         )
+        self.rows = make_rows(task.rows, self._loading.part.config, torch.device(task.device))
 
     def meet(self) -> MetRank:
         """Join the other ranks; blocks until all are there. Raises RuntimeError."""
         task = self._task
         group = RankGroup(task.rank, task.meeting_file, torch.device(task.device))
         decoder = self._loading.decoder(self._loaded, group)
-        kernel = None if task.kernels == "never" else find_attention_library()
-        kernels = find_kernel_backend(self.store, decoder.config.num_heads, task.shared_attention)
-        attention = kernels or choose_backend(self.store, task.shared_attention, kernel)
-        return MetRank(ForwardPass(decoder, self.store, attention), decoder, group)
+        forward = ForwardPass(decoder, self.rows.store, self.rows.attention)
+        return MetRank(forward, decoder, group)

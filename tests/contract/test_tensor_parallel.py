@@ -25,6 +25,7 @@ from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.loading import load_core
 from flowforge.engine.model_interface import ModelLimits
 from flowforge.engine.models.weights import load_decoder
+from flowforge.engine.paged_rows import RowsPlan
 from flowforge.engine.parallel.messages import PartTask
 from flowforge.engine.parallel.split import Rank
 from flowforge.engine.parallel.workers import Workers, new_meeting_folder
@@ -165,13 +166,8 @@ def test_an_error_on_a_worker_is_told_with_its_reason_and_the_rank(
         context_len=None,
         rank=Rank(1, 2),
         device="cpu",
-        dtype=torch.float32,
-        kernels="never",
-        num_pages=4,
-        page_size=4,
-        num_host_slots=0,
-        verifies=False,
-        shared_attention="auto",
+        rows=RowsPlan(num_pages=4, page_size=4, dtype=torch.float32),
+        kernel_rows=None,
         meeting_file=Path(folder.name) / "meeting",
     )
     workers = Workers([task], 1, folder)

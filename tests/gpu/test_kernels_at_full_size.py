@@ -9,7 +9,7 @@ import torch
 from kernel_heads import DTYPES, LAYERS, OLDER, PAGE, all_heads, named
 
 from flowforge.engine.kernels.checks import (
-    FP8_TOLERANCE,
+    FLOAT8_TOLERANCE,
     TOLERANCES,
     attention_error,
     check_kernels,
@@ -49,7 +49,7 @@ def test_many_readers_of_one_prefix_find_what_each_finds_alone(
     step = paged_step(heads, lengths, shared_pages=1024 // PAGE, device=DEVICE)
 
     assert TOLERANCES[dtype] > attention_error(step, LAYERS[0])
-    assert FP8_TOLERANCE > attention_error(step, LAYERS[0], is_fp8=True)
+    assert FLOAT8_TOLERANCE > attention_error(step, LAYERS[0], is_float8=True)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -63,9 +63,9 @@ def test_operators_of_layers_equal_the_reference(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q8_0", "fp8"])
+@pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q8_0", "float8"])
 def test_packed_products_equal_the_reference(
-    kind: Literal["q4_0", "q4_1", "q8_0", "fp8"], dtype: torch.dtype
+    kind: Literal["q4_0", "q4_1", "q8_0", "float8"], dtype: torch.dtype
 ) -> None:
     matrix = random_matrix(kind, 4096, 14336, DEVICE)
 

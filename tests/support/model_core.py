@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.engine.attention.backends import choose_backend
 from flowforge.engine.core import EngineCore
+from flowforge.engine.device_step import DrawnTokens
 from flowforge.engine.forward import ForwardPass
 from flowforge.engine.kv.audit import KvAudit
 from flowforge.engine.kv.cache import KvCache
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from flowforge.engine.config import SharedAttention
     from flowforge.engine.models.decoder import Decoder
     from flowforge.engine.native.attention_library import AttentionLibrary
+    from flowforge.engine.row_sampler import RowSampler
 
 
 def model_core(
@@ -32,8 +34,14 @@ def model_core(
     shared_attention: SharedAttention = "on",
     kernel: AttentionLibrary | None = None,
     num_host_slots: int = 0,
+    is_float8: bool = False,
+    sampler: RowSampler | None = None,
+    eos_token_ids: frozenset[int] = frozenset(),
 ) -> tuple[EngineCore, KvCache]:
-    """In debug mode: free pages hold NaN, and every read is checked. Nothing ends a text."""
+    """In debug mode: free pages hold NaN, and every read is checked.
+
+    sampler: draws tokens where the logits are, and steps overlap, as on a GPU.
+    """
     config = decoder.config
     store = KvStore(
         num_layers=config.num_layers,
@@ -43,19 +51,26 @@ def model_core(
         page_size=page_size,
         dtype=decoder.dtype,
         device=decoder.device,
+        is_float8=is_float8,
         num_host_slots=num_host_slots,
         verifies=True,
     )
     audit = KvAudit(num_pages, page_size, store.poison)
     host = HostTier(num_host_slots) if num_host_slots else None
     kv = KvCache(num_pages, page_size, audit.note_freed, host)
-    forward = ForwardPass(decoder, store, choose_backend(store, shared_attention, kernel))
+    attention = choose_backend(store, shared_attention, kernel)
+    drawn = None
+    if sampler is not None:
+        most = max_step_tokens + max_running
+        drawn = DrawnTokens(sampler, most, config.vocab_size, decoder.device)
+    forward = ForwardPass(decoder, store, attention, drawn=None if drawn is None else drawn.ids)
     core = EngineCore(
-        ModelRunner(forward, audit, kv.is_free),
+        ModelRunner(forward, audit, kv.is_free, drawn),
         kv,
         SchedulerLimits(max_step_tokens, max_running),
-        ModelLimits(config.vocab_size, config.max_context_len, frozenset()),
+        ModelLimits(config.vocab_size, config.max_context_len, eos_token_ids),
         clock=lambda: 0.0,
         prefix_rows=PrefixRows(kv, store, audit),
+        overlaps=drawn is not None,
     )
     return core, kv

@@ -19,7 +19,7 @@ from flowforge.engine.attention.paged import PagedAttention
 from flowforge.engine.attention.reads import NEVER_SPLIT, SplitPolicy
 from flowforge.engine.kernels import reference
 from flowforge.engine.kernels.checks import (
-    FP8_TOLERANCE,
+    FLOAT8_TOLERANCE,
     TOLERANCES,
     attention_error,
     relative_error,
@@ -91,7 +91,8 @@ def test_rows_in_float8_are_read_by_their_scales(dtype: torch.dtype) -> None:
     lengths = [(2 * PAGE + 3, 1), (2 * PAGE + 9, 1), (2 * PAGE + 20, 17)]
     step = paged_step(heads, lengths, shared_pages=2)
 
-    assert FP8_TOLERANCE > attention_error(step, LAYERS[0], is_fp8=True) > TOLERANCES[dtype] / 10
+    error = attention_error(step, LAYERS[0], is_float8=True)
+    assert TOLERANCES[dtype] / 10 < error < FLOAT8_TOLERANCE
 
 
 def test_tables_of_a_captured_step_serve_smaller_steps_at_the_same_place() -> None:

@@ -8,13 +8,14 @@ import pytest
 import torch
 from kernel_heads import on_the_cpu
 
+from flowforge.engine.float8 import FLOAT8, to_float8
 from flowforge.engine.kernels import reference, store
 from flowforge.engine.kernels.checks import (
     TOLERANCES,
+    check_float8_kernels,
     check_kernels,
     gate_error,
     norm_error,
-    quantized_rows,
     rotation_error,
 )
 from flowforge.engine.kernels.trial_steps import Heads
@@ -75,7 +76,7 @@ def test_rows_in_float8_have_the_numbers_of_torch_and_a_scale_for_each_head() ->
     sizes = torch.tensor([1e-6, 1.0, 300.0, 0.0])[:, None, None]
     k, v = sizes * torch.randn((2, 4, 3, 80), generator=generator)
     slots = torch.arange(4)
-    found, expected = (torch.zeros((2, 3, 4, 80), dtype=store.FP8) for _ in range(2))
+    found, expected = (torch.zeros((2, 3, 4, 80), dtype=FLOAT8) for _ in range(2))
     scales, expected_scales = torch.zeros((2, 2, 3, 4))
 
     store.store_rows(k, v, found, slots, scales)
@@ -83,7 +84,7 @@ def test_rows_in_float8_have_the_numbers_of_torch_and_a_scale_for_each_head() ->
 
     assert torch.equal(expected_scales, scales)
     assert torch.equal(expected.float(), found.float())
-    rows, by_torch = quantized_rows(torch.stack((k, v)).transpose(1, 2))
+    rows, by_torch = to_float8(torch.stack((k, v)).transpose(1, 2))
     assert torch.equal(by_torch, scales)
     assert torch.equal(rows.float(), found.float())
 
@@ -131,7 +132,7 @@ def test_pages_are_copied_as_a_store_copies_them() -> None:
 
 
 def test_every_kernel_passes_its_own_check() -> None:
-    checks = list(check_kernels("cpu"))
+    checks = list(check_kernels("cpu")) + list(check_float8_kernels("cpu"))
 
     assert [] == [check for check in checks if not check.is_right]
-    assert 8 == len({check.name for check in checks})
+    assert 9 == len({check.name for check in checks})

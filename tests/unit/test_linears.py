@@ -14,6 +14,7 @@ from flowforge.engine.models import kernel_choice
 from flowforge.engine.models.linears import (
     ChosenLinear,
     LinearMaker,
+    NativeKernels,
     NativeLinear,
     StoredMatrix,
     TorchLinear,
@@ -195,9 +196,8 @@ def test_a_bias_is_added(kernels: LinearLibrary) -> None:
 # --- who computes what -------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("kernels")
-def test_torch_computes_what_has_more_rows_than_were_chosen() -> None:
-    maker = LinearMaker("measured")
+def test_torch_computes_what_has_more_rows_than_were_chosen(kernels: LinearLibrary) -> None:
+    maker = LinearMaker("measured", NativeKernels(kernels))
     weight = torch.randn((128, 576), generator=torch.Generator().manual_seed(1))
     linear = maker.make(weight, None)
     x = inputs(9)
@@ -214,29 +214,49 @@ def test_torch_computes_what_has_more_rows_than_were_chosen() -> None:
     [torch.zeros((4096, 48)), torch.zeros((2048, 64), dtype=torch.bfloat16)],
     ids=["columns", "dtype"],
 )
-def test_what_the_kernels_cannot_do_is_torchs_or_refused(weight: torch.Tensor) -> None:
-    maker = LinearMaker("measured")
+def test_what_the_kernels_cannot_do_is_torchs_or_refused(
+    kernels: LinearLibrary, weight: torch.Tensor
+) -> None:
+    maker = LinearMaker("measured", NativeKernels(kernels))
 
     with pytest.raises(EngineError, match="cannot be multiplied deterministically") as caught:
-        LinearMaker("always").make(weight, None)
+        LinearMaker("always", NativeKernels(kernels)).make(weight, None)
 
     assert "EN234" == caught.value.code
     assert isinstance(maker.make(weight, None), TorchLinear)
     assert [] == maker.choices
 
 
-def test_small_matrices_are_not_measured() -> None:
-    assert isinstance(LinearMaker("measured").make(torch.zeros((64, 64)), None), TorchLinear)
+def test_small_matrices_are_not_measured(kernels: LinearLibrary) -> None:
+    maker = LinearMaker("measured", NativeKernels(kernels))
+
+    assert isinstance(maker.make(torch.zeros((64, 64)), None), TorchLinear)
+
+
+def test_an_operator_s_choice_is_taken_without_measuring(
+    kernels: LinearLibrary, tmp_path: Path
+) -> None:
+    maker = maker_at(kernels, tmp_path)
+
+    kernel_choice.choose_kernels(maker, 3)
+
+    assert [3] == [choice.most_rows for choice in maker.choices]
+    assert [] == [*tmp_path.iterdir()]
+
+
+def maker_at(kernels: LinearLibrary, folder: Path) -> LinearMaker:
+    """With one matrix to choose for; what is measured is kept in a folder."""
+    elsewhere = LinearLibrary(kernels.path)
+    elsewhere.path = folder / "linear.so"
+    maker = LinearMaker("measured", NativeKernels(elsewhere))
+    maker.make(torch.ones((2048, 64)), None)
+    return maker
 
 
 def test_a_choice_is_measured_once_and_read_by_the_next_start(
-    kernels: LinearLibrary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kernels: LinearLibrary, tmp_path: Path
 ) -> None:
-    elsewhere = LinearLibrary(kernels.path)
-    elsewhere.path = tmp_path / "linear.so"
-    monkeypatch.setattr(kernel_choice, "find_library", lambda: elsewhere)
-    maker = LinearMaker("measured")
-    maker.make(torch.ones((2048, 64)), None)
+    maker = maker_at(kernels, tmp_path)
 
     kernel_choice.choose_kernels(maker)
 
@@ -250,13 +270,9 @@ def test_a_choice_is_measured_once_and_read_by_the_next_start(
 
 @pytest.mark.parametrize("content", ["", "[]", '{"float32 2048x64": "many"}', '{"float32'])
 def test_a_damaged_file_of_choices_is_measured_again(
-    kernels: LinearLibrary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
+    kernels: LinearLibrary, tmp_path: Path, content: str
 ) -> None:
-    elsewhere = LinearLibrary(kernels.path)
-    elsewhere.path = tmp_path / "linear.so"
-    monkeypatch.setattr(kernel_choice, "find_library", lambda: elsewhere)
-    maker = LinearMaker("measured")
-    maker.make(torch.ones((2048, 64)), None)
+    maker = maker_at(kernels, tmp_path)
     name = f"linear-{torch.__version__}-{torch.get_num_threads()}.json"
     (tmp_path / name).write_text(content, encoding="utf-8")
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-from flowforge.engine.kv.store import bytes_per_token
+from flowforge.engine.kv.store import RowKind
 from flowforge.engine.models.config import ModelConfig, parse_model_config, read_model_config
 from flowforge.engine.models.rope import inverse_frequencies
 from flowforge.engine.models.rope_config import RopeConfig
@@ -222,8 +223,11 @@ def test_head_dim_sets_the_kv_bytes_of_a_token() -> None:
     heads = (config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim)
     assert heads == (4096, 1024)
 
-    one_layer = {"num_layers": 1, "num_kv_heads": config.num_kv_heads, "head_dim": config.head_dim}
-    assert bytes_per_token(**one_layer, dtype=torch.float16) == 4096
+    kind = RowKind(3, config.num_kv_heads, config.head_dim, torch.float16)
+    assert 4096 == kind.row_bytes
+    assert 3 * 4096 == kind.token_bytes
+    # A byte for each number, and a scale for each head of K and of V.
+    assert 2048 + 2 * 8 * 4 == replace(kind, is_float8=True).row_bytes
 
 
 # --- rope: ML-005, ML-007, ML-008 ----------------------------------------------------------------
