@@ -84,8 +84,11 @@ def _kept_prefixes(
     from flowforge.backends.kept_prefixes import KeptPrefixes
     from flowforge.engine.prefix_files import PrefixFolder
 
-    # A context of another length may turn K rows by other frequencies, and kernels round otherwise.
-    settings = None if config is None else (config.context_len, config.dtype)
+    settings = None
+    if config is not None:
+        # A context of another length may turn K rows by other frequencies, kernels round otherwise,
+        # and ranks have rows of their own.
+        settings = (config.context_len, config.dtype, config.kernel_rows, config.kv_dtype, config.tp)
     return KeptPrefixes(engine, PrefixFolder(folder, repr((fingerprint(directory), settings))))
 
 

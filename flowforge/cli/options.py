@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from flowforge import environment
+from flowforge.cli import completers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,7 @@ model = click.option(
     "--model",
     "-m",
     metavar="DIR|GGUF|HF_ID",
+    shell_complete=completers.models,
     help="A model directory, GGUF file or Hugging Face id; without it the model under the file's "
     "defaults, or the default model.",
 )
@@ -153,11 +155,26 @@ _ENGINE = (
     ),
     click.option(
         "--dtype",
-        type=click.Choice(["auto", "float32", "bfloat16", "int4"]),
+        type=click.Choice(["auto", "float32", "bfloat16", "int4", "int8", "float8"]),
         default="auto",
         help="What the model is computed in: as it was published, from the weights as they are "
-        "stored where that is quicker (auto), by torch alone (float32, bfloat16), or in integers, "
-        "quicker and not exact (int4, for models with 4-bit weights).",
+        "stored where that is quicker (auto), by torch alone (float32, bfloat16), or from few "
+        "bits, quicker and not exact (int4, int8: for models with such weights; float8: rounds "
+        "all, on a GPU).",
+    ),
+    click.option(
+        "--kernel-rows",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Leave products of up to N rows to the engine's own kernels; without it as many as "
+        "was measured to be quicker.",
+    ),
+    click.option(
+        "--kv-dtype",
+        type=click.Choice(["auto", "float8"]),
+        default="auto",
+        help="What KV is kept in: as the model is computed, or rounded to float8, in about half "
+        "the memory of bfloat16.",
     ),
     click.option(
         "--deterministic",
@@ -197,6 +214,8 @@ def engine(command: Command) -> Command:
             "num_threads",
             "context_len",
             "dtype",
+            "kernel_rows",
+            "kv_dtype",
             "is_deterministic",
             "speculation",
             "draft_model",
