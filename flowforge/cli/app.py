@@ -25,6 +25,7 @@ COMMANDS = {
     "diff": "flowforge.cli.diff:diff",
     "export": "flowforge.cli.export:export",
     "check": "flowforge.cli.check:check",
+    "explain": "flowforge.cli.explain:explain",
     "graph": "flowforge.cli.graph:graph",
     "init": "flowforge.cli.init:init",
     "plan": "flowforge.cli.plan:plan",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from flowforge import environment
 from flowforge.cli.failures import print_json_line
-from flowforge.language.diagnostics import render_diagnostic
+from flowforge.language.diagnostics import render_diagnostic, summary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from flowforge.language.diagnostics import Diagnostic
 
@@ -28,6 +28,15 @@ def print_diagnostics_as_json(diagnostics: Iterable[Diagnostic]) -> None:
         print_json_line({"event": "diagnostic", **diagnostic.as_json()})
 
 
+def summary_line(diagnostics: Sequence[Diagnostic]) -> str:
+    """How many problems there are, and who explains the first of the gravest."""
+    summary = summary_of(diagnostics)
+    if not diagnostics:
+        return summary
+    first = min(diagnostics, key=lambda one: one.severity != "error")
+    return f"{summary}; 'flowforge explain {first.code}' says more"
+
+
 def wants_colour(stream: TextIO) -> bool:
     """A terminal that shows colours, for a user who has not said no (no-color.org)."""
     is_able = stream.isatty() and environment.TERM.text() != "dumb"
@@ -36,9 +45,7 @@ def wants_colour(stream: TextIO) -> bool:
 
 def print_workflow_errors(diagnostics: tuple[Diagnostic, ...], *, as_json: bool) -> None:
     """What stops a workflow from running: on stderr, and as JSON lines on stdout if asked."""
-    from flowforge.language.diagnostics import summary_of
-
     print_diagnostics(diagnostics, sys.stderr)
-    sys.stderr.write(f"{summary_of(diagnostics)}\n")
+    sys.stderr.write(f"{summary_line(diagnostics)}\n")
     if as_json:
         print_diagnostics_as_json(diagnostics)

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowforge.language.codes import CODES, ROOM_CODES
+from flowforge.language.codes.page import codes_page
 from flowforge.language.evaluation import evaluate_node
 from flowforge.language.expression_parser import (
     MAX_EXPRESSION_CHARS,
@@ -54,25 +54,6 @@ _FORMS = (
     ("not", "not review.ok"),
     ("and, or; the right side is looked at only if needed", "score > 5 and not review.ok"),
     ("a choice", '"good" if review.ok else "poor"'),
-)
-_FAMILIES = (
-    ("WF0", "The file and its YAML"),
-    ("WF1", "The program"),
-    ("WF2", "Expressions"),
-    ("WF3", "Inputs"),
-    ("WF4", "Values and answers met while running"),
-    ("WF5", "Runs and the command line"),
-    ("WF6", "Flows in Python"),
-    ("WF7", "Runs of a journal"),
-    ("TL", "Tools"),
-    ("EN1", "Models"),
-    ("EN2", "The engine"),
-    ("EN3", "Tokens and chat templates"),
-    ("EN4", "Models of other servers"),
-    ("EN7", "Journals"),
-    ("EN8", "Traces"),
-    ("EN9", "The server"),
-    ("IN", "Faults of FlowForge"),
 )
 
 
@@ -140,28 +121,6 @@ What goes beyond is the error WF403 or WF209, never a wait.
 {grammar.read_text(encoding="utf-8").strip()}
 ```
 """
-
-
-def codes_page() -> str:
-    """Every code that a user may meet, with its meaning."""
-    sections = [_section(prefix, title) for prefix, title in _FAMILIES]
-    body = "\n\n".join(sections)
-    return f"""# Codes
-
-Made from the code by `python -m flowforge.language.reference_pages docs`; do not edit.
-
-A code never changes its meaning. Its family says who can act: WF the author of the workflow or who
-gave its inputs, TL the owner of a tool, EN who operates the engine or chose the model, IN we.
-`flowforge check` reports WF0 to WF2, and all of a file at once.
-
-{body}
-"""
-
-
-def _section(prefix: str, title: str) -> str:
-    codes = sorted({**CODES, **ROOM_CODES}.items())
-    rows = [f"| {code} | {text} |" for code, text in codes if code.startswith(prefix)]
-    return "\n".join([f"## {title}", "", "| code | meaning |", "|---|---|", *rows])
 
 
 def _filter_row(filter_: Filter) -> str:

@@ -36,6 +36,7 @@ def modules_after(statement: str) -> set[str]:
         "import flowforge; flowforge.run, flowforge.ScriptBackend, flowforge.WorkflowError",
         "import sys; sys.argv = ['flowforge', '--help']; from flowforge.cli import main; main()",
         "import sys; sys.argv = ['flowforge', 'run', '-h']; from flowforge.cli import main; main()",
+        "import sys; sys.argv = ['flowforge', 'explain']; from flowforge.cli import main; main()",
     ],
 )
 def test_nothing_heavy_is_imported(statement: str) -> None:

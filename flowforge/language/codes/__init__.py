@@ -1,0 +1,1 @@
+"""Every code that a user may meet, explained: a file of text for each family."""
