@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from flowforge.engine.models.decoder import Decoder
     from flowforge.engine.models.weight_size import WeightSize
     from flowforge.engine.parallel.messages import PartTask
+    from flowforge.engine.prefix_rows import MovableRows
 
 _logger = logging.getLogger(__name__)
 
@@ -67,10 +68,14 @@ class ComputePlan:
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """What computes steps, and the rows it does it on."""
+    """What computes steps, and the rows it does it on.
+
+    store: of this process. rows: of all ranks together.
+    """
 
     decoder: Decoder
     store: KvStore
+    rows: MovableRows
     forward: StepForward
 
 
@@ -144,7 +149,8 @@ def load_whole(plan: ComputePlan, config: EngineConfig) -> Computing:
             help="leave is_deterministic out",
         )
     graphs = None if rows.kernels is None else _capture_graphs(decoder, rows.kernels, plan, config)
-    return Computing(decoder, rows.store, ForwardPass(decoder, rows.store, rows.attention, graphs))
+    store = rows.store
+    return Computing(decoder, store, store, ForwardPass(decoder, store, rows.attention, graphs))
 
 
 def _capture_graphs(
@@ -182,6 +188,7 @@ def load_parts(plan: ComputePlan, config: EngineConfig, end: ExitStack) -> Compu
     Raises as `load_whole` does, EngineError EN237 when a process ends before all have met.
     """
     from flowforge.engine.parallel.rank_forward import RankPart
+    from flowforge.engine.parallel.rank_rows import SplitRows
     from flowforge.engine.parallel.split_forward import SplitForward
     from flowforge.engine.parallel.workers import Workers, new_meeting_folder
 
@@ -194,7 +201,9 @@ def load_parts(plan: ComputePlan, config: EngineConfig, end: ExitStack) -> Compu
     workers.meet()
     met = part.meet()
     workers.watch(met.group.abort)
-    return Computing(met.decoder, part.rows.store, SplitForward(met.forward, workers))
+    forward = SplitForward(met.forward, workers)
+    rows = SplitRows(met.rows, forward, workers)
+    return Computing(met.decoder, part.rows.store, rows, forward)
 
 
 def _tasks(plan: ComputePlan, config: EngineConfig, meeting_file: Path) -> list[PartTask]:

@@ -158,8 +158,7 @@ def _make_core(
         clock=time.monotonic,
         memory=MemoryStatistics(plan.weights.num_bytes, plan.kv_bytes, plan.token_bytes),
         compute=_compute_statistics(made, config),
-        # One rank's rows are no prefix that another engine could take in.
-        prefix_rows=PrefixRows(kv, store, audit) if config.tp == 1 else None,
+        prefix_rows=PrefixRows(kv, made.rows, audit),
         policy=config.policy,
         speculator=speculator,
     )

@@ -28,6 +28,7 @@ class RankGroup:
     def __init__(self, rank: Rank, meeting_file: Path, device: torch.device) -> None:
         """meeting_file: in a folder that only this user may read; the same for all ranks."""
         self.rank = rank
+        self.device = device
         self._group = _make_group(meeting_file, rank, device)
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:

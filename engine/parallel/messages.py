@@ -48,5 +48,20 @@ class WorkerFailed:
     help: str | None
 
 
-ToWorker: TypeAlias = "PartTask | Meet | StepBatch"
+@dataclass(frozen=True, slots=True)
+class TakeRows:
+    """All ranks bring the KV rows of some slots together."""
+
+    slots: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PutRows:
+    """A rank writes rows into some slots. tensors: its rows and scales, as a safetensors file."""
+
+    slots: list[int]
+    tensors: bytes
+
+
+ToWorker: TypeAlias = "PartTask | Meet | StepBatch | TakeRows | PutRows"
 FromWorker: TypeAlias = PartLoaded | WorkerFailed

@@ -18,6 +18,7 @@ from flowforge.engine.models.config import read_model_config
 from flowforge.engine.paged_rows import make_rows
 from flowforge.engine.parallel.group import RankGroup
 from flowforge.engine.parallel.loading import PartLoading
+from flowforge.engine.parallel.rank_rows import RankRows, heads_of_ranks
 
 if TYPE_CHECKING:
     from flowforge.engine.parallel.decoder import SplitDecoder
@@ -31,6 +32,7 @@ class MetRank:
     forward: ForwardPass
     decoder: SplitDecoder
     group: RankGroup
+    rows: RankRows
 
 
 class RankPart:
@@ -52,4 +54,5 @@ class RankPart:
         group = RankGroup(task.rank, task.meeting_file, torch.device(task.device))
         decoder = self._loading.decoder(self._loaded, group)
         forward = ForwardPass(decoder, self.rows.store, self.rows.attention)
-        return MetRank(forward, decoder, group)
+        heads = heads_of_ranks(self._loading.config, task.rank.count)
+        return MetRank(forward, decoder, group, RankRows(self.rows.store, group, heads))

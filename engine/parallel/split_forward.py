@@ -59,6 +59,13 @@ class SplitForward:
         with self._in_step():
             return self._own.logits(hidden, rows)
 
+    @contextmanager
+    def apart(self) -> Generator[None]:
+        """For what ranks do together beside a batch: no batch is under way within."""
+        self._catch_up()
+        with self._in_step():
+            yield
+
     def _catch_up(self) -> None:
         """Take part in what the workers do of the last batch although nobody asked for it here."""
         while self._not_asked:

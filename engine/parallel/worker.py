@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flowforge.engine.parallel.messages import PartLoaded, PartTask, WorkerFailed
+from flowforge.engine.parallel.messages import (
+    PartLoaded,
+    PartTask,
+    PutRows,
+    TakeRows,
+    WorkerFailed,
+)
 from flowforge.engine.parallel.rank_forward import RankPart
 from flowforge.errors import FlowForgeError
 
@@ -50,9 +56,15 @@ def _serve(connection: Connection) -> None:
     part = RankPart(task)
     connection.send(PartLoaded())
     connection.recv()
-    forward = part.meet().forward
+    met = part.meet()
     while True:
-        compute(forward, connection.recv())
+        match connection.recv():
+            case TakeRows(slots):
+                met.rows.gather(slots)
+            case PutRows() as message:
+                met.rows.put_in(message)
+            case batch:
+                compute(met.forward, batch)
 
 
 def _tell(connection: Connection, failure: WorkerFailed) -> None:

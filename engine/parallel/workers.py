@@ -20,8 +20,7 @@ from flowforge.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from flowforge.engine.parallel.messages import FromWorker, PartTask
-    from flowforge.engine.step_batch import StepBatch
+    from flowforge.engine.parallel.messages import FromWorker, PartTask, ToWorker
 
 # Time for a worker's last words, once the group says that it is gone.
 _LAST_WORDS_S = 30.0
@@ -89,13 +88,17 @@ class Workers:
         )
         self._watcher.start()
 
-    def send(self, batch: StepBatch) -> None:
-        """Let all workers compute a batch. Raises EngineError EN237 once one has ended."""
+    def send(self, message: ToWorker) -> None:
+        """Tell all workers the same. Raises EngineError EN237 once one has ended."""
+        self.send_each([message] * len(self._connections))
+
+    def send_each(self, messages: Sequence[ToWorker]) -> None:
+        """Tell each worker its own, in the order of their ranks. Raises as `send`."""
         if self._fault is not None:
             raise self._again(self._fault)
         try:
-            for connection in self._connections:
-                connection.send(batch)
+            for connection, message in zip(self._connections, messages, strict=True):
+                connection.send(message)
         except OSError as error:
             raise self.failure(error) from error
 

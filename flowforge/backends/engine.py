@@ -88,7 +88,8 @@ def _kept_prefixes(
     if config is not None:
         # A context of another length may turn K rows by other frequencies, kernels round otherwise,
         # and ranks have rows of their own.
-        settings = (config.context_len, config.dtype, config.kernel_rows, config.kv_dtype, config.tp)
+        names = ("context_len", "dtype", "kernel_rows", "kv_dtype", "tp")
+        settings = tuple(getattr(config, name) for name in names)
     return KeptPrefixes(engine, PrefixFolder(folder, repr((fingerprint(directory), settings))))
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from flowforge.engine.computing import load_parts, load_whole, plan_compute
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.core import EngineCore
 from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.loading import load_core
 from flowforge.engine.model_interface import ModelLimits
 from flowforge.engine.models.weights import load_decoder
@@ -29,11 +31,15 @@ from flowforge.engine.paged_rows import RowsPlan
 from flowforge.engine.parallel.messages import PartTask
 from flowforge.engine.parallel.split import Rank
 from flowforge.engine.parallel.workers import Workers, new_meeting_folder
+from flowforge.engine.prefix_rows import PrefixRows
 from flowforge.engine.runner import ModelRunner
+from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.scheduler import SchedulerLimits
 from flowforge.engine.sequence import (
     GenerationFailed,
     GenerationFinished,
+    GenerationRequest,
+    SequenceId,
     TokensArrived,
 )
 from flowforge.errors import EngineError
@@ -94,12 +100,14 @@ def end() -> Iterator[ExitStack]:
 
 def core_of(made: Computing) -> EngineCore:
     num_pages = made.store.rows.shape[3] // made.store.page_size
+    kv = KvCache(num_pages, made.store.page_size)
     return EngineCore(
         ModelRunner(made.forward),
-        KvCache(num_pages, made.store.page_size),
+        kv,
         SchedulerLimits(16, 8),
         ModelLimits(120, 128, frozenset()),
         clock=lambda: 0.0,
+        prefix_rows=PrefixRows(kv, made.rows),
     )
 
 
@@ -155,6 +163,45 @@ def test_an_engine_over_two_processes_writes_what_one_does_and_its_death_is_told
     end.close()
     assert [] == rank_processes()
     assert "" == capfd.readouterr().err
+
+
+def test_float8_rows_of_all_ranks_are_kept_and_hit_again(
+    model_dirs: dict[str, Path], end: ExitStack
+) -> None:
+    config = EngineConfig(device="cpu", num_pages=32, tp=2, dtype="float32", kv_dtype="float8")
+    made = load_parts(plan_compute(model_dirs["qwen3"], config), config, end)
+    core = core_of(made)
+    client = Client(core)
+    prompt = [*range(5, 44)]
+    expected = answer(core, client.open(prompt))
+    sequence = client.open(prompt)
+    answer(core, sequence)
+    prefix = core.take_out(sequence)
+    assert prefix is not None
+    assert prefix.scales is not None
+    # The heads of both ranks.
+    assert made.store.kind.num_kv_heads < prefix.rows.shape[2] == made.rows.kind.num_kv_heads
+    before = core.statistics().prefilled_tokens
+    # To another tenant nothing of it is known.
+    theirs = replace(prefix, namespace=Namespace(salt="b"))
+
+    assert len(prefix.tokens) == core.put_in(theirs)
+
+    found = answer(core, client.open(prompt, Namespace(salt="b")))
+    assert found == pytest.approx(expected, abs=TOLERANCE)
+    assert 1 == core.statistics().prefilled_tokens - before
+    core.check_invariants()
+
+
+def answer(core: EngineCore, sequence: SequenceId) -> list[float]:
+    updates = Updates()
+    params = SamplingParams(max_tokens=4, num_logprobs=0)
+    core.generate(sequence, GenerationRequest(params), updates)
+    while core.has_work:
+        core.step()
+    assert isinstance(updates[-1], GenerationFinished)
+    arrived = [update for update in updates if isinstance(update, TokensArrived)]
+    return [entry.logprob for update in arrived for entry in update.logprobs]
 
 
 def test_an_error_on_a_worker_is_told_with_its_reason_and_the_rank(

@@ -17,6 +17,8 @@ from safetensors.torch import load_file, save_file
 from flowforge.engine.devices import CudaDevice, CudaFinding, choose_device
 from flowforge.engine.float8 import from_float8, to_float8
 from flowforge.engine.models import kernel_choice, linears, weights
+from flowforge.engine.models.config import read_model_config
+from flowforge.engine.models.decoder import MlpWeights
 from flowforge.engine.models.gguf_conversion import convert_gguf
 from flowforge.engine.models.linears import (
     ChosenLinear,
@@ -120,8 +122,8 @@ def test_auto_keeps_both_forms_and_the_kernels_read_the_groups(model_dir: Path) 
 def linears_of(loaded: DecoderWeights) -> list[Linear]:
     found: list[Linear] = [loaded.lm_head]
     for layer in loaded.layers:
-        assert not hasattr(layer.mlp, "router")
-        found += [layer.qkv, layer.output, layer.mlp.gate_up, layer.mlp.down]  # type: ignore[union-attr]  # no experts
+        assert isinstance(layer.mlp, MlpWeights)
+        found += [layer.qkv, layer.output, layer.mlp.gate_up, layer.mlp.down]
     return [
         part for one in found for part in (one.parts if isinstance(one, JoinedLinear) else [one])
     ]
@@ -147,7 +149,7 @@ def test_a_gpu_is_told_what_packed_weights_take(choice: str, model_dir: Path) ->
         size.dtype,
         size.kernels,
     )
-    config = weights.read_model_config(model_dir)
+    config = read_model_config(model_dir)
     loaded = load_weights(model_dir, config, dtype=size.dtype, kernels=size.kernels).weights
 
     norms = [loaded.final_norm]
