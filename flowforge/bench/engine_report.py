@@ -17,30 +17,42 @@ _NAME_WIDTH = 22
 
 def table(result: EngineSuiteResult) -> str:
     """Tokens a second of each contestant in each scene, and cores that it kept busy."""
-    scenes = _scenes(result)
-    lines = [_row("tokens/s (cores busy)", [scene.name for scene in scenes])]
-    for name in _contestants(result):
-        cells: list[str] = []
-        for scene in scenes:
-            times = result.of(name, scene)
-            if times is None:
-                cells.append("-")
-                continue
-            cores = median(times.cpu_s) / median(times.wall_s)
-            cells.append(f"{times.tokens_per_s:.1f} ({cores:.1f})")
-        lines.append(_row(name, cells))
-    return "".join(f"{line}\n" for line in lines)
+    return _aligned(rate_rows(result))
 
 
 def ratio_table(result: EngineSuiteResult, contestant: ContestantName = "flowforge") -> str:
     """How often as quick one contestant is as each other."""
+    return _aligned(ratio_rows(result, contestant))
+
+
+def rate_rows(result: EngineSuiteResult) -> list[list[str]]:
+    """The cells of `table`, the first row those of its head."""
     scenes = _scenes(result)
-    lines = [_row(f"{contestant} over", [scene.name for scene in scenes])]
+    rows = [["tokens/s (cores busy)", *(scene.name for scene in scenes)]]
+    for name in _contestants(result):
+        row: list[str] = [name]
+        for scene in scenes:
+            times = result.of(name, scene)
+            if times is None:
+                row.append("-")
+                continue
+            cores = median(times.cpu_s) / median(times.wall_s)
+            row.append(f"{times.tokens_per_s:.1f} ({cores:.1f})")
+        rows.append(row)
+    return rows
+
+
+def ratio_rows(
+    result: EngineSuiteResult, contestant: ContestantName = "flowforge"
+) -> list[list[str]]:
+    """The cells of `ratio_table`, the first row those of its head."""
+    scenes = _scenes(result)
+    rows = [[f"{contestant} over", *(scene.name for scene in scenes)]]
     for name in _contestants(result):
         if name != contestant:
             ratios = [result.ratio(scene, contestant, name) for scene in scenes]
-            lines.append(_row(name, ["-" if one is None else f"{one:.2f}x" for one in ratios]))
-    return "".join(f"{line}\n" for line in lines)
+            rows.append([name, *("-" if one is None else f"{one:.2f}x" for one in ratios)])
+    return rows
 
 
 def as_json(result: EngineSuiteResult, machine: str, *, with_ratios: bool) -> Mapping[str, object]:
@@ -81,5 +93,9 @@ def _contestants(result: EngineSuiteResult) -> list[ContestantName]:
     return list(dict.fromkeys(one.contestant for one in result.times))
 
 
-def _row(name: str, cells: list[str]) -> str:
-    return " ".join([name.ljust(_NAME_WIDTH), *(cell.rjust(16) for cell in cells)]).rstrip()
+def _aligned(rows: list[list[str]]) -> str:
+    lines = (
+        " ".join([name.ljust(_NAME_WIDTH), *(cell.rjust(16) for cell in cells)]).rstrip()
+        for name, *cells in rows
+    )
+    return "".join(f"{line}\n" for line in lines)

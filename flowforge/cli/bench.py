@@ -6,6 +6,7 @@ import click
 
 from flowforge.cli.bench_engine import engine
 from flowforge.cli.bench_figures import figures
+from flowforge.cli.bench_page import page
 from flowforge.cli.bench_pressure import pressure
 from flowforge.cli.bench_serve import serve
 from flowforge.cli.bench_workflows import workflows
@@ -21,3 +22,4 @@ bench.add_command(workflows)
 bench.add_command(pressure)
 bench.add_command(serve)
 bench.add_command(figures)
+bench.add_command(page)

@@ -206,10 +206,8 @@ def _print(result: EngineSuiteResult, *, even_if_busy: bool, as_json: bool) -> N
     for name, reason in result.left_out.items():
         print_note(f"{name} is left out: {reason}")
     if as_json:
-        import json
-
         whole = result_as_json(result, machine_line(), with_ratios=may_compare)
-        print_text(json.dumps(whole, indent=2) + "\n")
+        bench_options.print_record(whole)
         return
     num_rounds = min((len(one.wall_s) for one in result.times), default=0)
     print_text(f"{machine_line()}; medians of {num_rounds}\n{table(result)}")

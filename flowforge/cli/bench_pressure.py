@@ -81,10 +81,9 @@ def pressure(
             [share / 100 for share in shares],
         )
     if as_json:
-        import json
         from dataclasses import asdict
 
-        print_text(json.dumps({"results": [asdict(one) for one in results]}, indent=2) + "\n")
+        bench_options.print_record({"results": [asdict(one) for one in results]})
     return ExitCode.DONE
 
 

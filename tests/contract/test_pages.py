@@ -1,4 +1,4 @@
-"""Every page: its links lead somewhere, its commands are there, its files can be read."""
+"""Every page: its links lead somewhere, its commands are there, its blocks are run or say why."""
 
 from __future__ import annotations
 
@@ -6,22 +6,37 @@ import ast
 import json
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import pytest
-from pages import ROOT, Block, blocks_of, name_of
+from pages import DOCS, PAGES, ROOT, RUN_BY_TESTS, Block, blocks_of, is_made, name_of
 from ruamel.yaml import YAML
 
-import flowforge as ff
 from flowforge.cli.app import app
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-DOCS = sorted((ROOT / "docs").glob("**/*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *DOCS]
+FOR_ENGINEERS = [ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md"]
+FOLDERS = ("flowforge", "engine", "grammars", "tui", "tests", "benchmarks", "docs", "workflows")
+ENVIRONMENT = "it makes the environment that the tests run in"
+NOT_RUN = {
+    "README.md": [ENVIRONMENT, ENVIRONMENT],
+    "CONTRIBUTING.md": [ENVIRONMENT, "these are the tests"],
+    "ARCHITECTURE.md": ["a picture; import-linter holds it"],
+    "docs/bench-serve.md": ["minutes of load for a server"],
+    "docs/bench-workflows.md": ["minutes of two cores"],
+    "docs/serving.md": [
+        "each goes on until it is ended; the tutorial starts one and asks it",
+        "it needs the server of above; the tutorial does it",
+    ],
+    "docs/start.md": [ENVIRONMENT, "the figures of one machine; the run above prints its own"],
+    "docs/traces.md": [
+        "it changes the environment that the tests run in, and wants a collector",
+    ],
+}
 PARSERS: dict[str, Callable[[str], object]] = {
     "json": json.loads,
     "yaml": YAML(typ="safe", pure=True).load,
@@ -86,15 +101,42 @@ def _require(words: list[str], block: Block) -> None:
             command = found
 
 
-def test_the_python_of_the_readme_runs() -> None:
-    (block,) = (one for one in blocks_of(ROOT / "README.md") if one.language == "python")
-    names: dict[str, Any] = {"__name__": "readme"}
-    exec(compile(block.text, block.place, "exec"), names)
-    backend = ff.testing.script({"gen": ["range", "price"], "explain[*]/gen": "it matters"})
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_is_run_or_says_why_not(page: Path) -> None:
+    if is_made(page) or name_of(page) in RUN_BY_TESTS:
+        return
+    for block in blocks_of(page):
+        is_run = block.title or block.language in {"sh", "console", "python"}
+        is_drawn = block.language == "mermaid"
+        assert block.mark or is_run or is_drawn, f"{block.place}: neither run nor marked"
 
-    told = ff.run_sync(names["advice"], backend=backend, topic="bicycles")
 
-    assert ["it matters", "it matters"] == told
+def test_blocks_that_are_not_run_are_these() -> None:
+    """Each with its reason. What can be run here does not belong among them."""
+    marked = [block for page in PAGES for block in blocks_of(page) if block.mark == "not run"]
+
+    found: dict[str, list[str]] = {}
+    for block in marked:
+        found.setdefault(name_of(block.page), []).append(block.said)
+
+    assert NOT_RUN == found
+
+
+@pytest.mark.parametrize("page", sorted(RUN_BY_TESTS))
+def test_pages_with_tests_of_their_own_have_them(page: str) -> None:
+    assert page.removeprefix("docs/") in (ROOT / RUN_BY_TESTS[page]).read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", FOR_ENGINEERS, ids=name_of)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    """With their folders, or by their names alone."""
+    text = page.read_text("utf-8")
+    paths = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+)`", text)
+    names = re.findall(r"`(\w+\.(?:py|c|lark))`", text)
+    known = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")}
+
+    assert not [path for path in paths if "NAME" not in path and not (ROOT / path).exists()]
+    assert not {*names} - known
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
