@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint docs format check wheel clean
+.PHONY: help run test lint docs reference format check wheel clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/run.stamp ## Set up, then run the analyst workflow (TOPIC="..." changes its topic)
 	$(BIN)/flowforge run workflows/analyst.yaml -i topic="$$TOPIC"
@@ -29,6 +29,9 @@ lint: $(VENV)/dev.stamp ## Set up, then run every linter and type checker
 
 docs: $(VENV)/dev.stamp ## Set up, then build the site of docs/ into site/; a dead link is an error
 	$(BIN)/zensical build --strict
+
+reference: $(VENV)/dev.stamp ## Set up, then write the pages of docs/ that are made from the code
+	$(BIN)/python -m flowforge.reference docs
 
 format: $(VENV)/dev.stamp ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .

@@ -33,6 +33,7 @@ COMMANDS = {
     "grammar": "flowforge.cli.grammar:grammar",
     "models": "flowforge.cli.models:models",
     "doctor": "flowforge.cli.doctor:doctor",
+    "completion": "flowforge.cli.completion:completion",
     "serve": "flowforge.cli.serve:serve",
     "keys": "flowforge.cli.keys:keys",
     "report": "flowforge.cli.report:report",

@@ -1,14 +1,9 @@
-"""Pages of documentation that are made from the code: keys, the expression language, all codes.
-
-`python -m flowforge.language.reference_pages docs` writes them into the folder `docs`.
-"""
+"""Pages of documentation that are made from the language: keys, expressions, all codes."""
 
 from __future__ import annotations
 
 import json
-import sys
 from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowforge.language.codes.page import codes_page
@@ -73,7 +68,7 @@ def expressions_page() -> str:
     filters = [_filter_row(FILTERS[name]) for name in sorted(FILTERS)]
     return f"""# Expressions
 
-Made from the code by `python -m flowforge.language.reference_pages docs`; do not edit.
+Made from the code by `python -m flowforge.reference docs`; do not edit.
 
 An expression stands in `${{ … }}`. It reads values and makes a value; it calls nothing, changes
 nothing, and always ends. A text that is nothing but one expression keeps the value's type; in any
@@ -141,8 +136,3 @@ def _result(text: str) -> str:
 
 def _code(text: str) -> str:
     return "`" + text.replace("|", "\\|") + "`"
-
-
-if __name__ == "__main__":
-    for name, page in pages().items():
-        Path(sys.argv[1], name).write_text(page, encoding="utf-8")

@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MAPPED = ("engine", "grammars", "tui")
+SUFFIXES = (".py", ".c", ".h", ".lark", ".tcss", ".toml", ".yaml")
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "flowforge", *MAPPED)
 
 
@@ -177,7 +178,7 @@ def source_files(root: Path) -> list[Path]:
             found += [
                 (Path(folder) / name).relative_to(root)
                 for name in names
-                if name.endswith((".py", ".c", ".h", ".lark", ".tcss")) or name == "py.typed"
+                if name.endswith(SUFFIXES) or name == "py.typed"
             ]
     return found
 
