@@ -1,4 +1,4 @@
-"""What a GPU reaches of its bounds: kernels, memory, matrices, decoding, prefill, shared prefixes.
+"""What a GPU reaches of its bounds: kernels, memory, matrices, decoding, prefill, few bits.
 
     python benchmarks/gpu.py [--json FILE] [--budget 330]
     python benchmarks/gpu.py --tiny          # everything at a tiny shape, on the CPU: does it run?
@@ -18,7 +18,7 @@ import platform
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,54 +27,48 @@ if "--tiny" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is first imported
 
 import torch
+from gpu_models import (
+    PAGE_SIZE,
+    Shape,
+    branch_batch,
+    decode_batch,
+    prefill_batch,
+    random_model,
+    random_packed,
+)
 
 from flowforge.engine.attention.graph_attention import GraphTables
 from flowforge.engine.attention.kernel_attention import kernel_backend
-from flowforge.engine.attention.reads import Segment, Span
 from flowforge.engine.forward import ForwardPass
-from flowforge.engine.graphs import CudaCapture, DecodeGraphs
-from flowforge.engine.kernels.checks import check_kernels
+from flowforge.engine.graphs import Capture, CudaCapture, DecodeGraphs
+from flowforge.engine.kernels.checks import check_float8_kernels, check_kernels
+from flowforge.engine.kernels.linears import packed_linear
 from flowforge.engine.kv.store import KvStore
-from flowforge.engine.models.config import parse_model_config
-from flowforge.engine.models.decoder import (
-    Decoder,
-    DecoderWeights,
-    LayerWeights,
-    MlpWeights,
-    QKNorm,
-)
-from flowforge.engine.models.linears import TorchLinear
-from flowforge.engine.step_batch import StepBatch
+from flowforge.engine.models.packed import packed_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from gpu_models import RandomModel
 
     from flowforge.engine.config import SharedAttention
     from flowforge.engine.graphs import Replay
+    from flowforge.engine.kernels.checks import KernelCheck
+    from flowforge.engine.models.decoder import Decoder
+    from flowforge.engine.models.packed import PackedKind
+    from flowforge.engine.step_batch import StepBatch
 
-PAGE_SIZE = 16
+KINDS: tuple[PackedKind, ...] = ("int4", "int8", "float8")
 WARM_UPS, MOST_REPEATS, MOST_SECONDS = 3, 20, 6.0
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A decoder's sizes, as config.json has them."""
-
-    name: str
-    architecture: str
-    hidden: int
-    intermediate: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocab: int
-    is_tied: bool = False
-
-
-@dataclass(frozen=True)
 class Sizes:
-    """What is measured. context: tokens of each stream; prefix, suffix: of each branch."""
+    """What is measured.
+
+    context: tokens of each stream; prefix, suffix: of each branch;
+    long_context: of each stream whose rows are kept in two types.
+    """
 
     decode_rows: tuple[int, ...]
     context: int
@@ -82,6 +76,7 @@ class Sizes:
     branches: int
     prefix: int
     suffix: int
+    long_context: int
     bandwidth_bytes: int
     matrix: int
 
@@ -102,12 +97,12 @@ SHAPES = (
     Shape("8B", "LlamaForCausalLM", 4096, 14336, 32, 32, 8, 128, 128256),
     Shape("0.6B", "Qwen3ForCausalLM", 1024, 3072, 28, 16, 8, 128, 151936, is_tied=True),
 )
-SIZES = Sizes((1, 8, 64), 1024, 4096, 128, 4096, 64, 2 << 30, 8192)
+SIZES = Sizes((1, 8, 64), 1024, 4096, 128, 4096, 64, 4096, 2 << 30, 8192)
 TINY_SHAPES = (
     Shape("tiny", "LlamaForCausalLM", 64, 96, 2, 4, 2, 16, 256),
     Shape("tiny tied", "Qwen3ForCausalLM", 64, 96, 2, 4, 2, 16, 256, is_tied=True),
 )
-TINY_SIZES = Sizes((1, 4), 24, 24, 4, 32, 8, 1 << 20, 128)
+TINY_SIZES = Sizes((1, 4), 24, 24, 4, 32, 8, 40, 1 << 20, 128)
 
 
 class Bench:
@@ -158,7 +153,14 @@ class Bench:
 
     def kernels(self) -> None:
         """The kernels against torch."""
-        for check in check_kernels(str(self.device), self.dtype):
+        self._told(check_kernels(str(self.device), self.dtype))
+
+    def float8_kernels(self) -> None:
+        """Those that read float8, which not every card has."""
+        self._told(check_float8_kernels(str(self.device), self.dtype))
+
+    def _told(self, checks: Iterable[KernelCheck]) -> None:
+        for check in checks:
             note = "" if check.is_right else "WRONG"
             what = f"kernel against torch: {check.name}"
             self.rows.append(Row(what, check.error, "‖Δ‖/‖ref‖", check.tolerance, note=note))
@@ -187,63 +189,127 @@ class Bench:
 
     def model(self, shape: Shape) -> None:
         """Decoding with and without graphs, and prefill."""
-        decoder, num_bytes, num_weights = random_decoder(shape, self.device, self.dtype)
-        sizes, most = self.sizes, max(self.sizes.decode_rows)
+        sizes, made = self.sizes, random_model(shape, self.device, self.dtype)
+        most = max(sizes.decode_rows)
         num_tokens = max(most * (sizes.context + PAGE_SIZE), sizes.prompt + PAGE_SIZE)
-        store = self._store(decoder, num_tokens)
+        store = self._store(made.decoder, num_tokens)
         backend = kernel_backend(store, shape.heads, "auto")
-        eager = ForwardPass(decoder, store, backend)
-        graphs = DecodeGraphs(
-            decoder,
-            lambda size: GraphTables(backend, size, sizes.context + 1, (None,)),
-            sizes.decode_rows,
-            CudaCapture(self.device) if self.device.type == "cuda" else again,
-        )
-        with_graphs = ForwardPass(decoder, store, backend, graphs)
-        row_bytes = store.row_bytes * shape.layers
+        eager = ForwardPass(made.decoder, store, backend)
+        self._decodes(f"{shape.name}", made, store, sizes.decode_rows, sizes.context)
         for num_rows in sizes.decode_rows:
-            batch = decode_batch([sizes.context] * num_rows)
-            bound = (num_bytes + num_rows * sizes.context * row_bytes) / self.read_rate
-            for name, forward in (("graph", with_graphs), ("no graph", eager)):
-                taken = self.seconds(partial(step, forward, batch))
-                what = f"{shape.name} decode, {num_rows} rows, context {sizes.context}, {name}"
-                note = f"{num_rows / taken:,.0f} tokens/s"
-                self._timed(what, taken, bound, note)
+            taken = self.seconds(partial(step, eager, decode_batch([sizes.context] * num_rows)))
+            self._decoded(f"{shape.name}", made, store, num_rows, sizes.context, taken, "no graph")
         batch = prefill_batch(sizes.prompt)
         taken = self.seconds(partial(step, eager, batch))
         # Scores and weighted sums of the lower triangle, beside the products with the weights.
         attended = 2 * shape.layers * shape.heads * shape.head_dim * sizes.prompt**2
-        bound = (2 * num_weights * sizes.prompt + attended) / self.matrix_rate
+        bound = (2 * made.num_weights * sizes.prompt + attended) / self.matrix_rate
         note = f"{sizes.prompt / taken:,.0f} tokens/s"
         self._timed(f"{shape.name} prefill of {sizes.prompt} tokens", taken, bound, note)
 
     def fan_out(self, shape: Shape) -> None:
         """A step of branches over one prefix, read once for all or by each."""
         sizes = self.sizes
-        decoder, num_bytes, _ = random_decoder(shape, self.device, self.dtype)
+        made = random_model(shape, self.device, self.dtype)
         room = -(-(sizes.suffix + 1) // PAGE_SIZE) * PAGE_SIZE
-        store = self._store(decoder, sizes.prefix + sizes.branches * room)
+        store = self._store(made.decoder, sizes.prefix + sizes.branches * room)
         batch = branch_batch(sizes.branches, sizes.prefix, sizes.suffix, room)
         row_bytes = store.row_bytes * shape.layers
         taken: dict[SharedAttention, float] = {}
         bounds: dict[SharedAttention, float] = {}
         choices: tuple[SharedAttention, ...] = ("on", "off")
         for choice in choices:
-            forward = ForwardPass(decoder, store, kernel_backend(store, shape.heads, choice))
+            forward = ForwardPass(made.decoder, store, kernel_backend(store, shape.heads, choice))
             taken[choice] = self.seconds(partial(step, forward, batch))
             prefixes = 1 if choice == "on" else sizes.branches
             rows = prefixes * sizes.prefix + sizes.branches * sizes.suffix
-            bounds[choice] = (num_bytes + rows * row_bytes) / self.read_rate
+            bounds[choice] = (made.num_bytes + rows * row_bytes) / self.read_rate
             what = f"{shape.name} step, {sizes.branches} branches × {sizes.prefix}, shared {choice}"
             self._timed(what, taken[choice], bounds[choice], "")
         gain, most = taken["off"] / taken["on"], bounds["off"] / bounds["on"]
         self.rows.append(Row("shared against unshared", gain, "×", most, gain / most))
 
+    def products(self, shape: Shape) -> None:
+        """Products of few rows from few bits, beside cuBLAS."""
+        matrices = ((2 * shape.intermediate, shape.hidden), (shape.hidden, shape.intermediate))
+        for rows_out, columns in matrices:
+            wide = torch.empty((4, rows_out, columns), dtype=self.dtype, device=self.device)
+            wide.normal_(0, 0.02)
+            for num_rows in self.sizes.decode_rows:
+                x = torch.ones((num_rows, columns), dtype=self.dtype, device=self.device)
+                by_torch = self._replayed([partial(torch.matmul, x, one.T) for one in wide])
+                what = f"{rows_out} × {columns}, {num_rows} rows"
+                bound = rows_out * columns * self.dtype.itemsize / self.read_rate
+                self._timed(f"product {what}, cuBLAS", by_torch, bound, "")
+                for kind in KINDS:
+                    some = [random_packed(kind, rows_out, columns, self.device) for _ in range(4)]
+                    taken = self._replayed([partial(packed_linear, x, one) for one in some])
+                    bound = packed_bytes(kind, rows_out, columns) / self.read_rate
+                    note = f"{by_torch / taken:.2f} × cuBLAS"
+                    self._timed(f"product {what}, {kind}", taken, bound, note)
+
+    def few_bits(self, shape: Shape) -> None:
+        """Decoding with weights in few bits."""
+        sizes = self.sizes
+        for kind in ("int4", "float8"):
+            made = random_model(shape, self.device, self.dtype, kind)
+            store = self._store(made.decoder, max(sizes.decode_rows) * (sizes.context + PAGE_SIZE))
+            self._decodes(f"{shape.name} {kind}", made, store, sizes.decode_rows, sizes.context)
+            del made, store
+
+    def float8_kv(self, shape: Shape) -> None:
+        """Decoding behind long contexts whose rows are kept in float8, and as they are."""
+        sizes, made = self.sizes, random_model(shape, self.device, self.dtype)
+        rows = sizes.decode_rows[-1:]
+        for name, is_float8 in (("", False), (" KV float8", True)):
+            num_tokens = rows[0] * (sizes.long_context + PAGE_SIZE)
+            store = self._store(made.decoder, num_tokens, is_float8=is_float8)
+            self._decodes(f"{shape.name}{name}", made, store, rows, sizes.long_context)
+            del store
+
+    def _decodes(
+        self, name: str, made: RandomModel, store: KvStore, rows: tuple[int, ...], context: int
+    ) -> None:
+        """Steps from graphs."""
+        backend = kernel_backend(store, made.decoder.config.num_heads, "auto")
+
+        def make_tables(size: int) -> GraphTables:
+            return GraphTables(backend, size, context + 1, (None,))
+
+        graphs = DecodeGraphs(made.decoder, make_tables, rows, self._capture())
+        forward = ForwardPass(made.decoder, store, backend, graphs)
+        for num_rows in rows:
+            taken = self.seconds(partial(step, forward, decode_batch([context] * num_rows)))
+            self._decoded(name, made, store, num_rows, context, taken, "graph")
+
+    def _decoded(
+        self,
+        name: str,
+        made: RandomModel,
+        store: KvStore,
+        num_rows: int,
+        context: int,
+        taken_s: float,
+        how: str,
+    ) -> None:
+        num_bytes = made.num_bytes + num_rows * context * store.kind.token_bytes
+        what = f"{name} decode, {num_rows} rows, context {context}, {how}"
+        note = f"{num_rows / taken_s:,.0f} tokens/s"
+        self._timed(what, taken_s, num_bytes / self.read_rate, note)
+
+    def _replayed(self, runs: list[Callable[[], torch.Tensor]]) -> float:
+        """Seconds of one of some runs, one after the other in a graph."""
+        _, replay = self._capture()(lambda: [run() for run in runs][-1])
+        return self.seconds(replay) / len(runs)
+
+    def _capture(self) -> Capture:
+        return CudaCapture(self.device) if self.device.type == "cuda" else again
+
     def _timed(self, what: str, taken_s: float, bound_s: float, note: str) -> None:
         fraction = bound_s / taken_s
         self.rows.append(Row(what, taken_s * 1e3, "ms", bound_s * 1e3, fraction, note))
 
-    def _store(self, decoder: Decoder, num_tokens: int) -> KvStore:
+    def _store(self, decoder: Decoder, num_tokens: int, *, is_float8: bool = False) -> KvStore:
         config = decoder.config
         store = KvStore(
             num_layers=config.num_layers,
@@ -253,8 +319,14 @@ class Bench:
             page_size=PAGE_SIZE,
             dtype=self.dtype,
             device=self.device,
+            is_float8=is_float8,
         )
-        store.rows.normal_()
+        if store.scales is None:
+            store.rows.normal_()
+        else:
+            # Bits without the highest of the exponent: numbers below 2.
+            store.rows.view(torch.uint8).random_(0, 64)
+            store.scales.fill_(1.0)
         return store
 
     def _wait(self) -> None:
@@ -277,96 +349,6 @@ def step(forward: ForwardPass, batch: StepBatch) -> torch.Tensor:
     hidden = forward.hidden(batch)
     found = [forward.logits(hidden, rows).argmax(-1) for rows in batch.logit_rows]
     return torch.cat(found).cpu()
-
-
-def random_decoder(
-    shape: Shape, device: torch.device, dtype: torch.dtype
-) -> tuple[Decoder, int, int]:
-    """A decoder, the bytes that a decode step reads of it, and the weights a token meets."""
-    content = {
-        "architectures": [shape.architecture],
-        "hidden_size": shape.hidden,
-        "intermediate_size": shape.intermediate,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
-        "head_dim": shape.head_dim,
-        "vocab_size": shape.vocab,
-        "max_position_embeddings": 8192,
-        "rms_norm_eps": 1e-5,
-        "hidden_act": "silu",
-        "tie_word_embeddings": shape.is_tied,
-    }
-    config = parse_model_config(content, Path("config.json"), ())
-    num_weights = 0
-
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        nonlocal num_weights
-        num_weights += rows * columns
-        return torch.empty((rows, columns), dtype=dtype, device=device).normal_(0, 0.02)
-
-    def ones(size: int) -> torch.Tensor:
-        return torch.ones(size, dtype=dtype, device=device)
-
-    def layer() -> LayerWeights:
-        q = shape.heads * shape.head_dim
-        kv = shape.kv_heads * shape.head_dim
-        has_norm = config.family.has_qk_norm
-        return LayerWeights(
-            attention_norm=ones(shape.hidden),
-            qkv=TorchLinear(matrix(q + 2 * kv, shape.hidden), None),
-            qk_norm=QKNorm(ones(shape.head_dim), ones(shape.head_dim)) if has_norm else None,
-            output=TorchLinear(matrix(shape.hidden, q), None),
-            attention_post_norm=None,
-            mlp_norm=ones(shape.hidden),
-            mlp=MlpWeights(
-                TorchLinear(matrix(2 * shape.intermediate, shape.hidden), None),
-                TorchLinear(matrix(shape.hidden, shape.intermediate), None),
-            ),
-            mlp_post_norm=None,
-        )
-
-    layers = tuple(layer() for _ in range(shape.layers))
-    in_layers = num_weights
-    head = matrix(shape.vocab, shape.hidden)
-    num_bytes = num_weights * dtype.itemsize
-    embedding = head if shape.is_tied else matrix(shape.vocab, shape.hidden)
-    weights = DecoderWeights(embedding, layers, ones(shape.hidden), TorchLinear(head, None))
-    return Decoder(config, weights), num_bytes, in_layers
-
-
-def decode_batch(contexts: list[int]) -> StepBatch:
-    """One token behind each context; contexts lie behind each other."""
-    room = -(-(max(contexts) + 1) // PAGE_SIZE) * PAGE_SIZE
-    spans = tuple(Span(row, 1, ((row * room, size),)) for row, size in enumerate(contexts))
-    slots = [row * room + size - 1 for row, size in enumerate(contexts)]
-    return _batch([size - 1 for size in contexts], slots, spans, ())
-
-
-def branch_batch(branches: int, prefix: int, suffix: int, room: int) -> StepBatch:
-    """One token of each branch: a prefix of all, then a suffix of its own."""
-    starts = [prefix + branch * room for branch in range(branches)]
-    spans = tuple(Span(row, 1, ((0, prefix), (start, suffix))) for row, start in enumerate(starts))
-    slots = [start + suffix - 1 for start in starts]
-    shared = (Segment(0, prefix, tuple(range(branches))),)
-    return _batch([prefix + suffix - 1] * branches, slots, spans, shared)
-
-
-def prefill_batch(prompt: int) -> StepBatch:
-    """A whole prompt at once; the logits behind it."""
-    span = Span(0, prompt, ((0, prompt),))
-    whole = _batch([*range(prompt)], [*range(prompt)], (span,), ())
-    return replace(whole, logit_rows=([prompt - 1],))
-
-
-def _batch(
-    positions: list[int],
-    slots: list[int],
-    spans: tuple[Span, ...],
-    segments: tuple[Segment, ...],
-) -> StepBatch:
-    token_ids = [7 + position % 89 for position in positions]
-    return StepBatch((), token_ids, positions, slots, spans, segments, ([*range(len(positions))],))
 
 
 def table(rows: list[Row]) -> str:
@@ -396,11 +378,15 @@ def main() -> None:
     started_at = time.monotonic()
     bench = Bench(device, sizes, options.budget)
     bench.part("kernels against torch", bench.kernels, 5)
+    bench.part("kernels for float8 against torch", bench.float8_kernels, 5)
     bench.part("the card", bench.card, 5)
     if bench.read_rate > 0 and bench.matrix_rate > 0:
         for shape in shapes:
             bench.part(f"{shape.name} model", partial(bench.model, shape), 60)
         bench.part("fan-out", partial(bench.fan_out, shapes[0]), 45)
+        bench.part("products from few bits", partial(bench.products, shapes[0]), 30)
+        bench.part("weights of few bits", partial(bench.few_bits, shapes[0]), 45)
+        bench.part("KV in float8", partial(bench.float8_kv, shapes[0]), 40)
     took_s = time.monotonic() - started_at
     machine = f"{name}, torch {torch.__version__}, {bench.dtype}, {took_s:.0f} s"
     if options.json:

@@ -24,6 +24,8 @@ from flowforge.cli.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from flowforge.engine.devices import CudaDevice
+
 _HUB_TIMEOUT_S = 3.0
 _COMMAND_TIMEOUT_S = 3.0
 _READ_BYTES = 256 << 20
@@ -168,14 +170,18 @@ def _gpu() -> list[Finding]:
     for device in found.devices:
         name = f"cuda:{device.index}"
         findings.append(judged.judge_bandwidth(f"bandwidth {name}", _read_rate(name)))
-    return [*findings, _gpu_kernels(f"cuda:{found.devices[0].index}")]
+    return [*findings, _gpu_kernels(found.devices[0])]
 
 
-def _gpu_kernels(device: str) -> Finding:
+def _gpu_kernels(device: CudaDevice) -> Finding:
     try:
-        from flowforge.engine.kernels.checks import check_kernels
+        from flowforge.engine.kernels.checks import check_float8_kernels, check_kernels
+        from flowforge.engine.kernels.presence import LEAST_FLOAT8_CAPABILITY
 
-        checks = list(check_kernels(device))
+        name = f"cuda:{device.index}"
+        checks = list(check_kernels(name))
+        if device.capability >= LEAST_FLOAT8_CAPABILITY:
+            checks += check_float8_kernels(name)
     except Exception as error:
         # Compilers and drivers fail with errors of many kinds; each is the finding.
         told = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 DEVICE = torch.device("cuda:3")
+SLOWER = "torch computes instead, more slowly"
 
 
 @pytest.fixture(autouse=True)
 def asked_anew() -> Generator[None]:
-    presence.has_kernels.cache_clear()
+    for has_any in (presence.has_kernels, presence.has_float8_kernels):
+        has_any.cache_clear()
     yield
-    presence.has_kernels.cache_clear()
+    for has_any in (presence.has_kernels, presence.has_float8_kernels):
+        has_any.cache_clear()
 
 
 def with_capability(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
@@ -81,6 +84,38 @@ def test_kernels_that_do_not_work_are_left_to_torch_everywhere(
     assert isinstance(operators_for(DEVICE), TorchOperators)
     assert not presence.has_kernels(DEVICE)
     assert [told] == [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("capability", "error", "told"),
+    [
+        ((8, 9), 0.001, []),
+        ((8, 9), 0.5, ["GPU kernels compute wrong results (store): not used"]),
+        (
+            (8, 6),
+            0.001,
+            ["kernels for float8 need compute capability 8.9, cuda:3 has 8.6: " + SLOWER],
+        ),
+    ],
+)
+def test_a_gpu_without_float8_has_all_other_kernels(
+    capability: tuple[int, int],
+    error: float,
+    told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with_capability(monkeypatch, capability)
+    with_checks(monkeypatch, 0.001)
+
+    def check_float8(device: str) -> Iterator[KernelCheck]:
+        yield KernelCheck("store", error, 0.01)
+
+    monkeypatch.setattr(checks, "check_float8_kernels", check_float8)
+
+    assert presence.has_kernels(DEVICE)
+    assert (told == []) == presence.has_float8_kernels(DEVICE)
+    assert told == [record.getMessage() for record in caplog.records]
 
 
 def test_an_old_gpu_has_torch_and_the_log_says_why(

@@ -129,7 +129,7 @@ def linears_of(loaded: DecoderWeights) -> list[Linear]:
     ]
 
 
-def bytes_of(linear: Linear) -> int:
+def bytes_of(linear: object) -> int:
     match linear:
         case ChosenLinear(_, many, _):
             return bytes_of(many)
