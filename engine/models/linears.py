@@ -204,10 +204,19 @@ class NativeKernels:
         return
 
 
-def find_kernels(device: torch.device, use: KernelUse = "measured") -> ProductKernels | None:
-    """The kernels for weights on a device; None where there are none, which is logged."""
+def find_kernels(
+    device: torch.device, use: KernelUse = "measured", dtype: torch.dtype = torch.float32
+) -> ProductKernels | None:
+    """The kernels for weights on a device; None where there are none, which is logged.
+
+    dtype: of activations.
+    """
     if use == "never":
         return None
+    if device.type == "cpu" and dtype == torch.bfloat16:
+        from flowforge.engine.models.prepacked import PrepackedKernels, can_prepack
+
+        return PrepackedKernels() if can_prepack(dtype) else None
     if device.type == "cpu":
         library = find_library()
         return None if library is None else NativeKernels(library, rounds=use == "rounded")

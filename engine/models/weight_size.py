@@ -11,6 +11,7 @@ import torch
 
 from flowforge.engine.models.checkpoint import open_checkpoint, open_quantized
 from flowforge.engine.models.packed import PACKED_KIND, PackedKind, packed_bytes
+from flowforge.engine.models.prepacked import can_prepack
 from flowforge.engine.models.quantized import KIND_OF_BYTES
 from flowforge.engine.models.tensor_names import EMBEDDING, LM_HEAD, is_linear
 from flowforge.engine.native.library import find_library
@@ -70,6 +71,8 @@ def weight_size(
         has_kernels = cuda is not None or (dtype == torch.float32 and find_library() is not None)
         if kernels != "never" and has_kernels:
             num_bytes += _stored_bytes(checkpoint, quantized, is_on_gpu=cuda is not None)
+        elif kernels != "never" and dtype == torch.bfloat16 and can_prepack(dtype):
+            num_bytes *= 2
     return WeightSize(dtype, num_bytes, kernels)
 
 

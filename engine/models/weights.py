@@ -95,7 +95,7 @@ def load_weights(
     if dtype is None:
         dtype = choose_dtype(checkpoint.stored_dtype, has_bfloat16=has_native_bfloat16())
     place = torch.device(device)
-    maker = LinearMaker(kernels, find_kernels(place, kernels), dtype)
+    maker = LinearMaker(kernels, find_kernels(place, kernels, dtype), dtype)
     quantized = None if kernels == "never" else open_quantized(directory)
     if part is not None:
         config, checkpoint = part.config, part.cut(checkpoint, False)

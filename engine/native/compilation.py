@@ -74,7 +74,7 @@ def _compiled() -> Path | None:
         return None
     # Code for one processor may not run on another that shares the folder.
     texts = [file.read_bytes() for file in (*sources, *sorted(folder.glob("*.h")))]
-    parts = (*texts, " ".join((*compiler, *_FLAGS)).encode(), _processor().encode())
+    parts = (*texts, " ".join((*compiler, *_FLAGS)).encode(), processor().encode())
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     path = store_root() / "native" / f"kernels-{key}.so"
     if not path.is_file():
@@ -95,7 +95,7 @@ def _compile(command: list[str]) -> None:
         raise OSError(f"{' '.join(command)} failed: {reason}")
 
 
-def _processor() -> str:
+def processor() -> str:
     """What distinguishes this machine's instructions; its name where nothing tells more."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
