@@ -1,19 +1,19 @@
 """Arrays of one step in one copy: from the host to the device, and back.
 
 Through pinned memory, so nothing waits: torch keeps it from being used again before its copy is
-done. Where the device is the CPU nothing is copied that need not be.
+done.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     import numpy.typing as npt
 
 _ALIGNMENT = 16
@@ -23,20 +23,12 @@ def to_device(
     arrays: Sequence[npt.NDArray[np.generic]], device: torch.device
 ) -> list[torch.Tensor]:
     """The arrays on a device; views of one tensor. They may be changed or dropped at once."""
-    if device.type == "cpu":
-        return [torch.from_numpy(array.copy()) for array in arrays]
     starts, size = _places([array.nbytes for array in arrays])
-    host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-    into = host.numpy()
-    for start, array in zip(starts, arrays, strict=True):
-        into[start : start + array.nbytes] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-    there = host.to(device, non_blocking=True)
-    return [
-        there[start : start + array.nbytes]
-        .view(torch.from_numpy(np.empty(0, array.dtype)).dtype)
-        .view(array.shape)
-        for start, array in zip(starts, arrays, strict=True)
-    ]
+    host = torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    values = [torch.from_numpy(array) for array in arrays]
+    for place, value in zip(_views(host, starts, values), values, strict=True):
+        place.copy_(value)
+    return _views(host.to(device, non_blocking=True), starts, values)
 
 
 class CopyToHost:
@@ -44,24 +36,22 @@ class CopyToHost:
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._done: torch.cuda.Event | None = None
-        if not tensors or tensors[0].device.type == "cpu":
-            self._arrays = [tensor.numpy() for tensor in tensors]
+        self._values: list[torch.Tensor] = []
+        if not tensors:
             return
         starts, size = _places([tensor.nbytes for tensor in tensors])
         device = tensors[0].device
         packed = torch.empty(size, dtype=torch.uint8, device=device)
-        for start, tensor in zip(starts, tensors, strict=True):
-            packed[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(
-                tensor
-            )
+        for place, tensor in zip(_views(packed, starts, tensors), tensors, strict=True):
+            place.copy_(tensor)
+        if device.type == "cpu":
+            self._values = _views(packed, starts, tensors)
+            return
         host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
         host.copy_(packed, non_blocking=True)
         self._done = torch.cuda.Event()
         self._done.record(torch.cuda.current_stream(device))
-        self._arrays = [
-            host[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape).numpy()
-            for start, tensor in zip(starts, tensors, strict=True)
-        ]
+        self._values = _views(host, starts, tensors)
 
     def read(self) -> list[npt.NDArray[np.generic]]:
         """The arrays, in order, once they are there. Raises what went wrong on the device.
@@ -70,7 +60,7 @@ class CopyToHost:
         """
         if self._done is not None:
             self._done.synchronize()
-        return self._arrays
+        return [value.numpy() for value in self._values]
 
 
 def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
@@ -81,3 +71,13 @@ def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
         starts.append(size)
         size += -(-one // _ALIGNMENT) * _ALIGNMENT
     return starts, size
+
+
+def _views(
+    packed: torch.Tensor, starts: Sequence[int], like: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Tensors with the types and shapes of others, that lie in one of bytes."""
+    return [
+        packed[start : start + one.nbytes].view(one.dtype).view(one.shape)
+        for start, one in zip(starts, like, strict=True)
+    ]

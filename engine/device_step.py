@@ -162,16 +162,16 @@ class DeviceStep:
 
     def _sources(self, draws: Sequence[RowDraw]) -> torch.Tensor:
         """The logits that each is drawn from: [num_draws, vocab_size]."""
-        sources = [draw.source for draw in draws]
-        if sources == [*range(len(self._rows))]:
-            assert self._logits is not None, "there are rows"
-            return self._logits
         # Forks of one prompt draw from the same row: it is brought once.
-        kept = {id(one): one for one in sources if not isinstance(one, int)}
+        kept = {id(one): one for draw in draws if not isinstance(one := draw.source, int)}
         places = {key: len(self._rows) + idx for idx, key in enumerate(kept)}
-        rows = [one if isinstance(one, int) else places[id(one)] for one in sources]
-        device = self._drawn.ids.device
+        rows = [
+            one if isinstance(one := draw.source, int) else places[id(one)] for draw in draws
+        ]
         there = [] if self._logits is None else [self._logits]
+        if there and not kept and rows == [*range(len(self._rows))]:
+            return there[0]
+        device = self._drawn.ids.device
         if kept:
             values = np.stack([one[: self._drawn.vocab_size] for one in kept.values()])
             there += to_device([values], device)

@@ -20,6 +20,7 @@ from flowforge.engine.attention.backends import choose_backend
 from flowforge.engine.attention.graph_attention import GraphTables
 from flowforge.engine.attention.kernel_attention import kernel_backend
 from flowforge.engine.core import EngineCore
+from flowforge.engine.device_step import DrawnTokens
 from flowforge.engine.forward import ForwardPass
 from flowforge.engine.graphs import DecodeGraphs, graph_sizes, size_for
 from flowforge.engine.kernels.dialect import IS_INTERPRETED
@@ -28,6 +29,7 @@ from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.store import KvStore
 from flowforge.engine.model_interface import ModelLimits
 from flowforge.engine.models.weights import load_decoder
+from flowforge.engine.row_sampler import KernelSampler
 from flowforge.engine.runner import ModelRunner
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.scheduler import SchedulerLimits
@@ -104,8 +106,11 @@ def windowed(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
     return load_decoder(directory, dtype=torch.float32)
 
 
-def core_on(decoder: Decoder, capture: FakeCapture | None) -> EngineCore:
-    """In debug mode: every row that is read is checked, and free pages hold NaN."""
+def core_on(decoder: Decoder, capture: FakeCapture | None, *, overlaps: bool = False) -> EngineCore:
+    """In debug mode: every row that is read is checked, and free pages hold NaN.
+
+    overlaps: tokens are drawn by the kernels, and steps launched before the last one is read.
+    """
     config = decoder.config
     store = KvStore(
         num_layers=config.num_layers,
@@ -120,6 +125,8 @@ def core_on(decoder: Decoder, capture: FakeCapture | None) -> EngineCore:
     kv = KvCache(48, PAGE_SIZE, audit.note_freed)
     backend = kernel_backend(store, config.num_heads, "on")
     windows = tuple({layer.window: None for layer in config.layers})
+    drawn = DrawnTokens(KernelSampler(), 40, 120, torch.device("cpu")) if overlaps else None
+    ids = None if drawn is None else drawn.ids
     graphs = None
     if capture is not None:
         graphs = DecodeGraphs(
@@ -127,14 +134,16 @@ def core_on(decoder: Decoder, capture: FakeCapture | None) -> EngineCore:
             lambda size: GraphTables(backend, size, MOST_CONTEXT, windows),
             (1, 2, 4),
             capture,
+            drawn=ids,
         )
     attention = choose_backend(store) if capture is None else backend
     return EngineCore(
-        ModelRunner(ForwardPass(decoder, store, attention, graphs), audit, kv.is_free),
+        ModelRunner(ForwardPass(decoder, store, attention, graphs, ids), audit, kv.is_free, drawn),
         kv,
         SchedulerLimits(32, 8),
         ModelLimits(120, 128, frozenset()),
         clock=lambda: 0.0,
+        overlaps=overlaps,
     )
 
 
@@ -175,6 +184,22 @@ def test_a_graph_s_answers_are_those_of_torch(windowed: Decoder) -> None:
     assert expected == pytest.approx(found, abs=TOLERANCE)
     # Five rows are more than a graph holds; three and four fill one of four.
     assert {1, 2, 4} == set(capture.replays)
+
+
+@pytest.mark.skipif(not IS_INTERPRETED, reason="kernels run on the GPU of this machine")
+@torch.inference_mode()
+def test_a_graph_reads_the_tokens_that_the_last_step_drew(windowed: Decoder) -> None:
+    capture = FakeCapture()
+    expected_ids, expected = answers(core_on(windowed, None))
+    core = core_on(windowed, capture, overlaps=True)
+
+    found_ids, found = answers(core)
+
+    assert expected_ids == found_ids
+    assert expected == pytest.approx(found, abs=TOLERANCE)
+    assert {1, 2, 4} == set(capture.replays)
+    # All but the first steps: of the prompt, and of the branches behind it.
+    assert core.statistics().num_steps - 2 == core.statistics().steps.num_ahead
 
 
 @pytest.mark.skipif(not IS_INTERPRETED, reason="kernels run on the GPU of this machine")
