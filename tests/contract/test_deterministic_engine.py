@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
+import gguf
 import pytest
+from gguf_files import TOKENS, GgufSettings, write_gguf
 from random_models import random_model
 
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.loading import engine_for
+from flowforge.engine.models.gguf_conversion import convert_gguf
 from flowforge.engine.native.library import find_library
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationRequest, TokensArrived
@@ -19,6 +23,7 @@ from flowforge.errors import EngineError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from flowforge.engine.config import Dtype
     from flowforge.engine.engine import Engine
     from flowforge.engine.handle import EngineSequence
 
@@ -28,14 +33,25 @@ VOCAB_SIZE = 600
 PARAMS = SamplingParams(max_tokens=6, temperature=0.8, seed=3, num_logprobs=0, ignore_eos=True)
 
 
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@dataclass(frozen=True)
+class Model:
+    """A model directory, and what it is computed in."""
+
+    directory: Path
+    dtype: Dtype
+    vocab_size: int
+
+
+@pytest.fixture(scope="module", params=["auto", "int4"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """In float32, and with products in integers."""
     if find_library() is None:
         pytest.skip("there is no C compiler on this machine")
-    directory = tmp_path_factory.mktemp("model")
-    model = random_model(
+    directory, dtype = tmp_path_factory.mktemp("model"), request.param
+    vocab_size = VOCAB_SIZE if dtype == "auto" else len(TOKENS)
+    weights = random_model(
         "Llama",
-        vocab_size=VOCAB_SIZE,
+        vocab_size=vocab_size,
         hidden_size=128,
         intermediate_size=192,
         num_hidden_layers=3,
@@ -45,19 +61,25 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         initializer_range=0.2,
         pad_token_id=0,
     )
-    model.save_pretrained(directory)
-    return directory
+    if dtype == "auto":
+        weights.save_pretrained(directory)
+        return Model(directory, dtype, vocab_size)
+    kinds = {"norm.weight": gguf.GGMLQuantizationType.F32, "weight": gguf.GGMLQuantizationType.Q4_1}
+    write_gguf(directory / "m.gguf", weights, GgufSettings(kinds=kinds))
+    convert_gguf(directory / "m.gguf", directory / "out")
+    return Model(directory / "out", dtype, vocab_size)
 
 
-def engine(model_dir: Path, num_pages: int, max_step_tokens: int) -> Engine:
+def engine(model: Model, num_pages: int, max_step_tokens: int) -> Engine:
     config = EngineConfig(
+        dtype=model.dtype,
         num_pages=num_pages,
         page_size=4,
         max_step_tokens=max_step_tokens,
         num_threads=1 + max_step_tokens % 2,
         is_deterministic=True,
     )
-    return engine_for(model_dir, vocab_size=VOCAB_SIZE, config=config)
+    return engine_for(model.directory, vocab_size=model.vocab_size, config=config)
 
 
 async def said(sequence: EngineSequence, into: dict[int, Said], key: int) -> None:
@@ -69,33 +91,33 @@ async def said(sequence: EngineSequence, into: dict[int, Said], key: int) -> Non
     into[key] = tokens
 
 
-def prompts(source: random.Random) -> list[list[int]]:
+def prompts(source: random.Random, vocab_size: int) -> list[list[int]]:
     """Some with beginnings in common, one of a single token, one longer than a tile."""
-    stem = [source.randrange(VOCAB_SIZE) for _ in range(source.randrange(5, 60))]
-    found = [[source.randrange(VOCAB_SIZE)]]
+    stem = [source.randrange(vocab_size) for _ in range(source.randrange(5, 60))]
+    found = [[source.randrange(vocab_size)]]
     for _ in range(5):
         kept = stem[: source.randrange(len(stem))]
-        own = [source.randrange(VOCAB_SIZE) for _ in range(source.randrange(1, 40))]
+        own = [source.randrange(vocab_size) for _ in range(source.randrange(1, 40))]
         found.append(kept + own)
     return found
 
 
-async def alone(model_dir: Path, texts: list[list[int]]) -> dict[int, Said]:
+async def alone(model: Model, texts: list[list[int]]) -> dict[int, Said]:
     """What each text says on an engine with nothing else in it."""
     results: dict[int, Said] = {}
     for idx, text in enumerate(texts):
-        async with engine(model_dir, 64, 512) as fresh:
+        async with engine(model, 64, 512) as fresh:
             await said(fresh.open(text), results, idx)
     return results
 
 
-async def check_mixes(model_dir: Path, seed: int, num_mixes: int) -> None:
+async def check_mixes(model: Model, seed: int, num_mixes: int) -> None:
     source = random.Random(seed)
-    texts = prompts(source)
-    expected = await alone(model_dir, texts)
+    texts = prompts(source, model.vocab_size)
+    expected = await alone(model, texts)
     # A small pool, so that some are evicted and computed again; odd chunks.
     num_pages, max_step_tokens = source.choice([34, 200]), source.choice([7, 16, 33, 512])
-    async with engine(model_dir, num_pages, max_step_tokens) as mixed:
+    async with engine(model, num_pages, max_step_tokens) as mixed:
         for _ in range(num_mixes):
             found: dict[int, Said] = {}
             chosen = [idx for idx in range(len(texts)) if source.random() < 0.6] or [0]
@@ -111,14 +133,14 @@ async def check_mixes(model_dir: Path, seed: int, num_mixes: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_results_have_the_same_bits_in_every_mix(model_dir: Path, seed: int) -> None:
-    await check_mixes(model_dir, seed, 5)
+async def test_results_have_the_same_bits_in_every_mix(model: Model, seed: int) -> None:
+    await check_mixes(model, seed, 5)
 
 
 @pytest.mark.by_hand
 @pytest.mark.parametrize("seed", range(100, 150))
-async def test_results_have_the_same_bits_in_five_hundred_mixes(model_dir: Path, seed: int) -> None:
-    await check_mixes(model_dir, seed, 10)
+async def test_results_have_the_same_bits_in_five_hundred_mixes(model: Model, seed: int) -> None:
+    await check_mixes(model, seed, 10)
 
 
 @pytest.mark.parametrize(
