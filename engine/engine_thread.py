@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from flowforge.engine.arguments import require_integer
-from flowforge.engine.loop_bridge import Mailbox
+from flowforge.engine.loop_bridge import Mailbox, WakeUps
 from flowforge.engine.sequence import SequenceId
 from flowforge.engine.step_errors import drop_frames
 from flowforge.errors import EngineError, FlowForgeError, InternalError
@@ -29,7 +29,7 @@ class EngineThread:
     """Owns the core from start to stop; commands reach it in the order they were posted.
 
     make_core: called on the thread; what it makes is dropped there at the end. on_end: called there
-    after that.
+    after that. wake_ups: for the mailboxes that the thread puts into.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class EngineThread:
         self._on_end = on_end
         self._commands: deque[Callable[[EngineCore], object]] = deque()
         self._wake = threading.Condition()
+        self.wake_ups = WakeUps()
         self._is_closing = False
         self._is_over = False
         self._stopping: list[Mailbox[None]] = []
@@ -145,7 +146,7 @@ class EngineThread:
 
     async def ask(self, question: Callable[[EngineCore], T]) -> T:
         """Have something done between two steps and wait for what it returns or raises."""
-        answer: Mailbox[tuple[T, None] | tuple[None, BaseException]] = Mailbox()
+        answer: Mailbox[tuple[T, None] | tuple[None, BaseException]] = Mailbox(self.wake_ups)
 
         def command(core: EngineCore) -> None:
             try:
@@ -218,12 +219,14 @@ class EngineThread:
                 if self._is_closing and not self._commands:
                     return
             # Those of now, or a busy caller would keep the others from their step.
-            for _ in range(len(self._commands)):
-                command = self._next_command()
-                if command is not None:
-                    command(core)
-            core.step()
-            self._statistics = core.statistics()
+            with self.wake_ups.held():
+                for _ in range(len(self._commands)):
+                    command = self._next_command()
+                    if command is not None:
+                        command(core)
+            with self.wake_ups.held():
+                core.step()
+                self._statistics = core.statistics()
 
     def _next_command(self) -> Callable[[EngineCore], object] | None:
         # One at a time: where one breaks the engine, those behind it are still there to answer.

@@ -76,7 +76,7 @@ class EngineSequence:
             if self._thread.is_running:
                 self._thread.post(lambda core: core.truncate(self._id, num_tokens))
 
-    def expect_use(self, num_steps: float) -> None:
+    def expect_use(self, num_steps: float, ready_at_s: float = 0.0) -> None:
         """Say in how many steps this sequence is needed again; see `EngineCore.expect_use`.
 
         An engine that has ended is told nothing: whoever uses the sequence will hear of that.
@@ -84,9 +84,10 @@ class EngineSequence:
         self._require_open()
         require_number("num_steps", num_steps)
         require(num_steps >= 0, "num_steps", "at least 0", num_steps)
+        require_number("ready_at_s", ready_at_s)
         if not self._thread.is_running:
             return
-        self._thread.post(lambda core: core.expect_use(self._id, num_steps))
+        self._thread.post(lambda core: core.expect_use(self._id, num_steps, ready_at_s))
 
     def expect_last_use(self) -> None:
         """Say that the tokens are not needed after `close`; see `EngineCore.expect_last_use`."""
@@ -170,7 +171,7 @@ class EngineSequence:
         self, begin: Callable[[EngineCore, Mailbox[Update]], None]
     ) -> AsyncGenerator[TokensArrived | GenerationFinished]:
         self._require_idle()
-        updates: Mailbox[Update] = Mailbox()
+        updates: Mailbox[Update] = Mailbox(self._thread.wake_ups)
 
         def command(core: EngineCore) -> None:
             try:

@@ -4,37 +4,83 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint, current_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 T = TypeVar("T")
 
 
-def loop_caller() -> Callable[[Callable[[], object]], None]:
-    """How another thread schedules a call on the event loop that runs this function.
+class LoopCaller:
+    """How another thread schedules a call on the event loop that runs when this is made.
 
     `anyio.from_thread.run_sync` would make the engine wait for the loop; both loops offer a call
     that only schedules. On a loop that is gone the call is dropped: nobody waits there any more.
+    loop: the same for all callers of one loop.
     """
-    native = current_token().native_token
-    is_trio = hasattr(native, "run_sync_soon")
-    schedule: Callable[[Callable[[], object]], object] = getattr(
-        native, "run_sync_soon" if is_trio else "call_soon_threadsafe"
-    )
 
-    def call(function: Callable[[], object]) -> None:
+    def __init__(self) -> None:
+        native = current_token().native_token
+        is_trio = hasattr(native, "run_sync_soon")
+        self.loop: object = native
+        self._schedule: Callable[[Callable[[], object]], object] = getattr(
+            native, "run_sync_soon" if is_trio else "call_soon_threadsafe"
+        )
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Have the loop call a function soon; from any thread."""
         try:
-            schedule(function)
+            self._schedule(function)
         except RuntimeError as error:
             if not _says_loop_is_gone(error):
                 raise
 
-    return call
+
+class WakeUps:
+    """Wakes waiters of loops: at once, or together at the end of a `held` block.
+
+    To tell a loop something is a system call, at which its thread takes Python's lock from the
+    caller, and may keep it for milliseconds. A step has an update for every sequence, and one call
+    does for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_held = False
+        self._waiting: dict[object, tuple[LoopCaller, list[Callable[[], None]]]] = {}
+
+    def wake(self, caller: LoopCaller, function: Callable[[], None]) -> None:
+        """Have the loop call a function; from any thread, never blocks."""
+        with self._lock:
+            if self._is_held:
+                self._waiting.setdefault(caller.loop, (caller, []))[1].append(function)
+                return
+        caller.call(function)
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Whoever is to be woken meanwhile is woken at the end, in order. One thread at a time."""
+        with self._lock:
+            self._is_held = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_held = False
+                waiting, self._waiting = self._waiting, {}
+            for caller, functions in waiting.values():
+                caller.call(partial(_call_all, functions))
+
+
+def _call_all(functions: list[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
 
 
 class Mailbox(Generic[T]):
@@ -42,13 +88,15 @@ class Mailbox(Generic[T]):
 
     What arrives between two takes is taken together, so a slow reader is coalesced and never waited
     for. Unbounded, because what is put is bounded by its maker: one generation's tokens.
+    wake_ups: of whoever puts items into several.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wake_ups: WakeUps | None = None) -> None:
         self._items: deque[T] = deque()
         self._lock = threading.Lock()
         self._arrived = anyio.Event()
-        self._call = loop_caller()
+        self._caller = LoopCaller()
+        self._wake_ups = wake_ups or WakeUps()
 
     def put(self, update: T) -> None:
         """Add an item; from any thread, never blocks."""
@@ -56,7 +104,7 @@ class Mailbox(Generic[T]):
             was_empty = not self._items
             self._items.append(update)
         if was_empty:
-            self._call(self._wake)
+            self._wake_ups.wake(self._caller, self._wake)
 
     async def take(self) -> list[T]:
         """Wait for at least one item, then take all there are, in order.

@@ -101,9 +101,11 @@ class EngineConversation:
         self.sequence.append(written.output_ids)
         self._history = self._backend.speech.with_written(history, written.text, written.calls)
 
-    def expect_use(self, num_steps: float) -> None:
+    def expect_use(self, num_steps: float, ready_in_s: float = 0.0) -> None:
         """See `Conversation.expect_use`."""
-        self.sequence.expect_use(num_steps)
+        # What waits for nothing has no time of its own: then the last use decides.
+        ready_at_s = time.monotonic() + ready_in_s if ready_in_s else 0.0
+        self.sequence.expect_use(num_steps, ready_at_s)
 
     async def fork(self) -> EngineConversation:
         """See `Conversation.fork`."""

@@ -73,9 +73,9 @@ class PassingConversation:
         """See `Conversation`."""
         return await self.inner.score(request)
 
-    def expect_use(self, num_steps: float) -> None:
+    def expect_use(self, num_steps: float, ready_in_s: float = 0.0) -> None:
         """See `Conversation`."""
-        self.inner.expect_use(num_steps)
+        self.inner.expect_use(num_steps, ready_in_s)
 
     async def fork(self) -> Conversation:
         """See `Conversation`."""

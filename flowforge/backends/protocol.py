@@ -287,11 +287,12 @@ class Conversation(Protocol):
         """Say how likely the model would write each of some texts next; nothing joins."""
         ...
 
-    def expect_use(self, num_steps: float) -> None:
+    def expect_use(self, num_steps: float, ready_in_s: float = 0.0) -> None:
         """Say in how many steps of its program the conversation is continued or forked.
 
-        Infinity where nobody knows. A backend that is short of memory gives up first what is needed
-        last; no result depends on it.
+        Infinity where nobody knows. ready_in_s: in how many seconds that is expected to be, where a
+        tool or a person is waited for; of equal steps it decides. A backend that is short of memory
+        gives up first what is needed last; no result depends on it.
         """
         ...
 

@@ -357,7 +357,7 @@ class _ScriptConversation:
         prompt = "".join(f"<{role}> {content} </{role}> " for role, content in self._turns)
         return answer, self._desk.token_ids(prompt + "<assistant> ")
 
-    def expect_use(self, num_steps: float) -> None:
+    def expect_use(self, num_steps: float, ready_in_s: float = 0.0) -> None:
         self._require_open()
 
     async def fork(self) -> Conversation:

@@ -100,7 +100,7 @@ class _Writer:
             "flowforge": 1,
             "name": self._workload.name,
             "inputs": dict.fromkeys(self._inputs.values(), "string"),
-            "tools": {"look_up": _TOOL},
+            "tools": {"look_up": _TOOL} if self._results else {},
             "steps": steps,
         }
         program = require_program(load_text(json.dumps(whole, indent=1), str(Path(__file__))))

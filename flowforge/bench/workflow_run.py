@@ -30,6 +30,7 @@ from flowforge.bench.token_text import ids_of, plain_template, token_tokenizer
 from flowforge.engine.engine import Engine
 from flowforge.runtime.events import StepFinished, StepStarted, StepText
 from flowforge.runtime.run import start
+from flowforge.runtime.tool_times import ToolTimes
 from flowforge.task_groups import first_error
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class _Workflows:
         self._ended: dict[int, _Ended] = {}
         self._window = ProgramWindow({}, 0)
         self._has_closed = anyio.Event()
+        self._tool_times = ToolTimes()
 
     def _watched(self, core: EngineCore) -> EngineCore:
         # Whatever a model says, it goes on for as long as the call does.
@@ -158,6 +160,7 @@ class _Workflows:
             backend,
             seed=workflow.number,
             policy=self._rules.policy,
+            tool_times=self._tool_times,
         ) as run:
             await run.result()
         self._window.close(workflow.number)

@@ -28,6 +28,7 @@ from flowforge.runtime.run import start
 from flowforge.runtime.run_journal import RunJournal
 from flowforge.runtime.run_secrets import secrets_of
 from flowforge.runtime.seeds import derived_seed
+from flowforge.runtime.tool_times import ToolTimes
 from flowforge.task_groups import first_error
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ class BatchRunner:
         self._asker = asker
         self._writer = writer
         self._options = options
+        self._tool_times = ToolTimes()
 
     async def run(
         self,
@@ -220,6 +222,7 @@ class BatchRunner:
             seed=seed,
             asker=self._asker,
             journal=journal,
+            tool_times=self._tool_times,
         ) as run:
             async for event in run.events():
                 if isinstance(event.fact, RunFinished | RunFailed):

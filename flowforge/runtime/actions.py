@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from flowforge.errors import FlowForgeError
 from flowforge.language.program import Gen, WrittenTurn
-from flowforge.runtime.commands import StartCall, StartGeneration, StartQuestion
+from flowforge.runtime.commands import ExpectUse, StartCall, StartGeneration, StartQuestion
 from flowforge.runtime.conversations import drop_claims, hold
 from flowforge.runtime.events import StepAsked, StepStarted
+from flowforge.runtime.next_uses import tell_next_uses
 from flowforge.runtime.scopes import open_body
 from flowforge.runtime.state import Fails, Work
 from flowforge.runtime.verbs import rules_of
@@ -94,6 +95,7 @@ def _act(after: Consequences, step: StepState, action: Action) -> None:
             _add_work(after.state, step, path, None)
             after.facts.append(StepAsked(path, action.prompt, action.choices, action.show))
             after.commands.append(StartQuestion(path, action.prompt, action.choices, action.show))
+            tell_next_uses(after, step.scope)
         case Wait():
             after.start_timer(step, "wait", action.delay_s)
         case OpenBranch():
@@ -114,6 +116,11 @@ def _invoke(after: Consequences, step: StepState, action: Invoke) -> None:
     after.commands.append(
         StartCall(path, action.tool, action.arguments, action.member, step.node.step.cache_s)
     )
+    own = step.attempt_path
+    if action.key is not None and own in step.conversations:
+        # The model that called goes on as soon as it has all results.
+        after.commands.append(ExpectUse(own, 1, tuple(sorted(step.works))))
+    tell_next_uses(after, step.scope)
 
 
 def generation_of(state: RunState, step: StepState, action: Generate) -> StartGeneration:

@@ -129,10 +129,14 @@ class ReleaseConversation:
 
 @dataclass(frozen=True, slots=True)
 class ExpectUse:
-    """The conversation of `path` is continued in so many steps; infinity where nobody knows."""
+    """The conversation of `path` is continued in so many steps; infinity where nobody knows.
+
+    awaits: calls and questions under way that must have ended before.
+    """
 
     path: str
     num_steps: float
+    awaits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
+from flowforge.language.program import Ask, Call
 from flowforge.runtime.commands import ExpectUse
 from flowforge.runtime.state import Status
 
@@ -21,32 +22,48 @@ _MOST_LOOKED_AT = 64
 def tell_next_use(turn: Commands, step: StepState) -> None:
     """Say how soon the conversation that a step keeps is continued, if that is news."""
     assert step.conversation is not None, "only what is kept has a next use"
-    num_steps = steps_to_next_use(step)
-    if num_steps != step.num_steps_told:
-        step.num_steps_told = num_steps
-        turn.commands.append(ExpectUse(step.conversation, num_steps))
+    use = ExpectUse(step.conversation, *_next_use(step))
+    if use != step.use_told:
+        step.use_told = use
+        turn.commands.append(use)
 
 
 def tell_next_uses(turn: Commands, scope: ScopeState) -> None:
-    """A step of the scope has ended: what waits for it is nearer now."""
+    """A step of the scope has ended, or calls a tool: what waits for it may be nearer now."""
     for step in islice(scope.keepers, _MOST_LOOKED_AT):
         tell_next_use(turn, step)
 
 
-def steps_to_next_use(step: StepState) -> float:
+def _next_use(step: StepState) -> tuple[float, tuple[str, ...]]:
     """Steps that must end, one behind the other, before some step continues this one.
 
-    0 when a step may do so now; infinity when none will. Of wide graphs a lower bound.
+    0 when a step may do so now; infinity when none will. Of wide graphs a lower bound. And the
+    calls and questions that the first to continue it waits for.
     """
     names, least = step.node.continued_by, inf
+    awaits: tuple[str, ...] = ()
     if len(names) > _MOST_LOOKED_AT:
-        return 0
+        return 0, ()
     counted: dict[str, int] = {}
     for name in names:
         sibling = step.scope.steps[name]
-        if sibling.has_claims:
-            least = min(least, _steps_before(sibling, counted))
-    return least
+        if sibling.has_claims and (num_steps := _steps_before(sibling, counted)) < least:
+            least, awaits = num_steps, _awaited_works(sibling)
+    return least, awaits
+
+
+def _awaited_works(step: StepState) -> tuple[str, ...]:
+    """The calls and questions that a step waits for; of many none, since it is but an order."""
+    needs = step.node.step.needs
+    if step.status is not Status.WAITING or len(needs) > _MOST_LOOKED_AT:
+        return ()
+    awaited = (step.scope.steps[needed] for needed in sorted(needs))
+    return tuple(
+        path
+        for one in awaited
+        if one.status is Status.RUNNING and isinstance(one.node.step.verb, Call | Ask)
+        for path in sorted(one.works)
+    )
 
 
 def _steps_before(step: StepState, counted: dict[str, int]) -> int:

@@ -56,6 +56,7 @@ from flowforge.runtime.run_secrets import masking, secrets_of
 from flowforge.runtime.seeds import drawn_seed
 from flowforge.runtime.state import Failure
 from flowforge.runtime.stream import MAX_WAITING, EventStream
+from flowforge.runtime.tool_times import ToolTimes
 from flowforge.runtime.works import Surroundings, Works
 from flowforge.secrets.secret_box import BOX
 from flowforge.task_groups import open_task_group
@@ -156,6 +157,7 @@ async def start(
     asker: Asker | None = None,
     journal: RunJournal | None = None,
     policy: RunPolicy = WHOLE_POLICY,
+    tool_times: ToolTimes | None = None,
 ) -> AsyncGenerator[Run]:
     """Start a run, which goes on beside the block.
 
@@ -163,7 +165,8 @@ async def start(
     answers under a JSON Schema; `grammars.validate_json` if None. seed: of everything random in the
     run; one is drawn and told by `RunStarted` if None. asker: who answers `ask`; nobody if None.
     journal: where the run is written down as it goes, or goes on from; closed with the run. policy:
-    what is made of what the program says of steps to come.
+    what is made of what the program says of steps to come. tool_times: what is known of how long
+    tools take, where runs share that.
     Raises ToolError TL1xx when a tool of the program cannot be loaded, WorkflowError WF516 for a
     step that asks for more tokens than the backend's model has room for, WF31x for secrets that
     the environment lacks; nothing has run then.
@@ -184,7 +187,9 @@ async def start(
             offered=toolbox.offered,
             policy=policy,
         )
-        surroundings = Surroundings(backend, asker or nobody, toolbox, secrets)
+        surroundings = Surroundings(
+            backend, asker or nobody, toolbox, secrets, tool_times or ToolTimes()
+        )
         shell = _Shell(state, surroundings, clock or MonotonicClock(), journal)
         async with open_task_group() as tasks:
             tasks.start_soon(shell.drive)
@@ -347,8 +352,8 @@ class _Shell:
                 self._works.prepare(command, tasks)
             case Stop(path):
                 self._works.stop(path)
-            case ExpectUse(path, num_steps):
-                self._works.expect_use(path, num_steps)
+            case ExpectUse():
+                self._works.expect_use(command)
             case ReleaseConversation(path):
                 tasks.start_soon(self._works.release, path)
             case StartTimer(timer, delay_s):

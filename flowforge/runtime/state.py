@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flowforge.grammars.tool_formats import ToolDefinition
     from flowforge.language.program import JsonValue, Program, ToolSpec
     from flowforge.language.token_meter import TokenMeter
+    from flowforge.runtime.commands import ExpectUse
     from flowforge.runtime.graph import BlockGraph, StepNode
     from flowforge.runtime.policy import RunPolicy
     from flowforge.runtime.verbs.rules import Finish, Validator, WorkKey
@@ -97,8 +98,8 @@ class StepState:
     failures: of branches of this try. pending: the verdict that its `finally` delays.
     conversations: open ones of its works. conversation: the one that may be continued.
     num_claims: instances that may still fork its conversation. has_claims: whether it may itself
-    still fork those it continues. num_forking: forks on their way. num_steps_told: in how many
-    steps the conversation is continued, as the backend was last told. foreseen: works of branches
+    still fork those it continues. num_forking: forks on their way. use_told: when
+    the conversation is continued, as the backend was last told. foreseen: works of branches
     to come that were told of, and have not started yet. is_prepared: whether its prompt was told
     of before its time.
     """
@@ -124,7 +125,7 @@ class StepState:
     has_claims: bool = True
     has_all_branches: bool = False
     num_forking: int = 0
-    num_steps_told: float | None = None
+    use_told: ExpectUse | None = None
     foreseen: set[str] = field(default_factory=set[str])
     is_prepared: bool = False
     value: JsonValue = None

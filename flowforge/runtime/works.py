@@ -54,10 +54,11 @@ if TYPE_CHECKING:
     )
     from flowforge.runtime.ahead import Items
     from flowforge.runtime.caching import StepCache
-    from flowforge.runtime.commands import Prepare, Report, Turn
+    from flowforge.runtime.commands import ExpectUse, Prepare, Report, Turn
     from flowforge.runtime.people import Asker
     from flowforge.runtime.run_journal import PastTurn, RunJournal
     from flowforge.runtime.stream import EventStream
+    from flowforge.runtime.tool_times import ToolTimes
     from flowforge.secrets.secret_box import SecretBox
     from flowforge.tools.toolbox import Toolbox
 
@@ -70,6 +71,7 @@ class Surroundings:
     asker: Asker
     toolbox: Toolbox
     secrets: SecretBox
+    tool_times: ToolTimes
 
 
 class Works:
@@ -91,6 +93,8 @@ class Works:
         self._asker = surroundings.asker
         self._toolbox = surroundings.toolbox
         self._secrets = surroundings.secrets
+        self._tool_times = surroundings.tool_times
+        self._awaited: dict[str, tuple[StartCall | StartQuestion, float]] = {}
         self._stream = stream
         self._send = send
         self._journal = journal
@@ -105,6 +109,8 @@ class Works:
         if command.path in self._preparing:
             self._preparing[command.path].cancel()
         self._scopes[command.path] = anyio.CancelScope()
+        if not isinstance(command, StartGeneration):
+            self._awaited[command.path] = (command, self._stream.elapsed_s)
         tasks.start_soon(self._work, command)
 
     def stop(self, path: str) -> None:
@@ -171,10 +177,19 @@ class Works:
         except Exception as error:
             self.close_failures.append(Failure(command.path, as_flowforge_error(error)))
 
-    def expect_use(self, path: str, num_steps: float) -> None:
-        """Tell the backend how soon the conversation of `path` is continued, if it is open."""
-        if path in self._conversations:
-            self._conversations[path].expect_use(num_steps)
+    def expect_use(self, use: ExpectUse) -> None:
+        """Tell the backend how soon a conversation is continued, if it is open."""
+        if use.path in self._conversations:
+            ready_in_s = max(map(self._left_s, use.awaits), default=0.0)
+            self._conversations[use.path].expect_use(use.num_steps, ready_in_s)
+
+    def _left_s(self, path: str) -> float:
+        """How long a call or question may still take."""
+        if path not in self._awaited:
+            return 0.0
+        command, since_s = self._awaited[path]
+        passed_s = self._stream.elapsed_s - since_s
+        return max(0.0, self._tool_times.expected_s(command) - passed_s)
 
     async def release(self, path: str) -> None:
         """Close the conversation of `path`, if there is one."""
@@ -205,6 +220,9 @@ class Works:
                 self._secrets.mask_error(failure)
                 report = Failed(command.path, failure)
         del self._scopes[command.path]
+        awaited = self._awaited.pop(command.path, None)
+        if awaited is not None and isinstance(report, Returned) and not report.is_cached:
+            self._tool_times.took(awaited[0], self._stream.elapsed_s - awaited[1])
         self._send(report)
 
     async def _act(self, command: StartGeneration | StartCall | StartQuestion) -> Report:

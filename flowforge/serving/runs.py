@@ -28,6 +28,7 @@ from flowforge.runtime.run import start
 from flowforge.runtime.run_journal import RunJournal
 from flowforge.runtime.run_secrets import secrets_of
 from flowforge.runtime.seeds import drawn_seed
+from flowforge.runtime.tool_times import ToolTimes
 from flowforge.serving.failures import failure_of, not_found
 from flowforge.task_groups import open_task_group
 
@@ -143,6 +144,7 @@ class Runs:
         self._place = place
         self._tasks = tasks
         self._runs: dict[str, ServedRun] = {}
+        self._tool_times = ToolTimes()
 
     @property
     def num_running(self) -> int:
@@ -239,6 +241,7 @@ class Runs:
                     seed=seed,
                     asker=control.ask,
                     journal=journal,
+                    tool_times=self._tool_times,
                 ) as handle,
             ):
                 run.let_cancel(handle.cancel)

@@ -34,9 +34,9 @@ class ToldConversation(PassingConversation):
     def around(self, inner: Conversation) -> Conversation:
         return ToldConversation(inner, self._backend)
 
-    def expect_use(self, num_steps: float) -> None:
+    def expect_use(self, num_steps: float, ready_in_s: float = 0.0) -> None:
         self._backend.told.append((self._number, num_steps))
-        super().expect_use(num_steps)
+        super().expect_use(num_steps, ready_in_s)
 
 
 async def test_a_chat_whose_forks_are_open_is_needed_after_them() -> None:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from programs import gen, never, program
+from programs import ask, call, gen, never, program, tool
 
 from flowforge.backends.protocol import GenerationDone, Usage
-from flowforge.runtime.commands import Answered, Begin, Decision, ExpectUse, Opened
+from flowforge.runtime.commands import (
+    Answered,
+    Begin,
+    Decision,
+    ExpectUse,
+    Opened,
+    Returned,
+)
 from flowforge.runtime.core import advance, new_state
 
 if TYPE_CHECKING:
@@ -64,6 +71,22 @@ def test_a_conversation_that_nobody_continues_is_not_expected() -> None:
     state = begun(gen("a"), gen("b", "a"))
 
     assert {} == told(ended(state, "a"))
+
+
+def test_it_is_told_which_calls_and_questions_are_waited_for() -> None:
+    steps = (
+        gen("a"),
+        call("look", "find", "a"),
+        ask("check", "a"),
+        gen("b", "look", "check", from_step="a"),
+    )
+    state = new_state(program(*steps, tools=(tool("find", "f:f"),), out="1"), {}, never)
+    advance(state, Begin())
+
+    (last,) = [one for one in ended(state, "a").commands if isinstance(one, ExpectUse)][-1:]
+    assert ExpectUse("a", 1, ("check", "look")) == last
+    returned = advance(state, Returned("look", "found"))
+    assert ExpectUse("a", 1, ("check",)) in returned.commands
 
 
 def test_who_waits_for_very_many_is_told_a_lower_bound() -> None:

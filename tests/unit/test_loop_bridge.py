@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-import anyio
+from functools import partial
+from typing import TYPE_CHECKING
 
-from flowforge.engine.loop_bridge import Mailbox
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from flowforge.engine.loop_bridge import LoopCaller, Mailbox, WakeUps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 async def test_a_take_with_items_waiting_can_be_cancelled_and_loses_none() -> None:
@@ -32,3 +41,62 @@ async def test_a_reader_that_always_finds_items_lets_other_tasks_run() -> None:
             mailbox.put(number)
             assert [number] == await mailbox.take()
         assert has_run.is_set()
+
+
+async def test_readers_of_one_loop_are_woken_together_at_the_end_of_a_block() -> None:
+    wake_ups = WakeUps()
+    mailboxes = [Mailbox[int](wake_ups) for _ in range(3)]
+    taken: list[int] = []
+    num_woken: list[int] = []
+
+    async def read(mailbox: Mailbox[int]) -> None:
+        taken.extend(await mailbox.take())
+
+    def put_all() -> None:
+        with wake_ups.held():
+            for number, mailbox in enumerate(mailboxes):
+                mailbox.put(number)
+            num_woken.append(len(taken))
+        # What is put behind the block wakes at once.
+        mailboxes[0].put(9)
+
+    async with anyio.create_task_group() as tasks:
+        for mailbox in mailboxes:
+            tasks.start_soon(read, mailbox)
+        await anyio.to_thread.run_sync(put_all)
+
+    assert [0, 1, 2] == sorted(taken)[:3]
+    assert [0] == num_woken
+
+
+async def test_a_block_that_fails_wakes_its_readers_all_the_same() -> None:
+    wake_ups = WakeUps()
+    mailbox = Mailbox[int](wake_ups)
+
+    def put_and_fail() -> None:
+        with wake_ups.held():
+            mailbox.put(1)
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        await anyio.to_thread.run_sync(put_and_fail)
+
+    assert [1] == await mailbox.take()
+
+
+async def test_a_block_tells_each_loop_once() -> None:
+    class Counting(LoopCaller):
+        num_calls = 0
+
+        def call(self, function: Callable[[], object]) -> None:
+            Counting.num_calls += 1
+            super().call(function)
+
+    wake_ups, called = WakeUps(), list[int]()
+    with wake_ups.held():
+        for number in range(4):
+            wake_ups.wake(Counting(), partial(called.append, number))
+    await anyio.lowlevel.checkpoint()
+
+    assert [0, 1, 2, 3] == called
+    assert Counting.num_calls == 1

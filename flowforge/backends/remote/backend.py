@@ -195,7 +195,7 @@ class RemoteConversation:
         history = self._history.with_tools(offer)
         self._history = history.with_answer(written.text, written.calls)
 
-    def expect_use(self, num_steps: float) -> None:
+    def expect_use(self, num_steps: float, ready_in_s: float = 0.0) -> None:
         """See `Conversation.expect_use`; the server cannot be told."""
 
     async def fork(self) -> RemoteConversation:

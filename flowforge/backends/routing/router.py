@@ -119,7 +119,7 @@ class RoutedConversation:
         self._inner = inner
         self._shadows: list[ShadowAnswer] = []
         self._cut: GenerationCut | None = None
-        self._num_steps: float | None = None
+        self._next_use: tuple[float, float] | None = None
         self._is_open = True
 
     def add_user(self, text: str) -> None:
@@ -144,11 +144,11 @@ class RoutedConversation:
         """See `Conversation.add_written`; models are told of it as of a text."""
         self._turns = (*self._turns, WrittenBy(written, prefill, offer, None))
 
-    def expect_use(self, num_steps: float) -> None:
+    def expect_use(self, num_steps: float, ready_in_s: float = 0.0) -> None:
         """See `Conversation.expect_use`."""
-        self._num_steps = num_steps
+        self._next_use = (num_steps, ready_in_s)
         for conversation, _ in self._inner.values():
-            conversation.expect_use(num_steps)
+            conversation.expect_use(num_steps, ready_in_s)
 
     async def fork(self) -> RoutedConversation:
         """See `Conversation.fork`."""
@@ -277,8 +277,8 @@ class RoutedConversation:
         """The conversation with a model, told of all that was said."""
         if model not in self._inner:
             conversation = await self._router.open_on(model, self._system)
-            if self._num_steps is not None:
-                conversation.expect_use(self._num_steps)
+            if self._next_use is not None:
+                conversation.expect_use(*self._next_use)
             self._inner[model] = (conversation, 0)
         conversation, num_told = self._inner[model]
         tell(conversation, self._turns[num_told:], model)
