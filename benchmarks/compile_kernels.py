@@ -13,6 +13,7 @@ import argparse
 import os
 import sys
 import time
+from typing import TYPE_CHECKING, Literal
 
 # Read when triton is imported.
 os.environ.pop("TRITON_INTERPRET", None)
@@ -40,20 +41,25 @@ from flowforge.engine.kernels.sampling import (
 from flowforge.engine.kernels.trial_steps import Heads, paged_step
 from flowforge.engine.sampling import SamplingParams
 
+if TYPE_CHECKING:
+    from flowforge.engine.models.quantized import QuantizedKind
+
 MOST_SHARED_BYTES = 227 << 10
+FLOAT8_CAPABILITY = 89
 
 
-def compile_attention(heads: Heads, *, is_thorough: bool) -> None:
+def compile_attention(heads: Heads, *, is_thorough: bool, has_float8: bool) -> None:
     """Items of one and of many readers, merging, chunks; thorough: windows, caps and float8 too."""
     sequences = [(300, 1), (70, 1), (200, 117)]
     step = paged_step(heads, sequences, shared_pages=2)
     attention_error(step, LayerAttention(0.1))
     if is_thorough:
         attention_error(step, LayerAttention(0.1, window=7, softcap=2.0))
-        attention_error(step, LayerAttention(0.1), is_float8=True)
+        if has_float8:
+            attention_error(step, LayerAttention(0.1), is_float8=True)
 
 
-def compile_others(dtype: torch.dtype) -> None:
+def compile_others(dtype: torch.dtype, *, has_float8: bool) -> None:
     """Everything that a layer and a choice of tokens need beside attention."""
     heads = Heads(8, 4, 128, dtype)
     norm_error(2, 4096, dtype, "cpu")
@@ -62,12 +68,16 @@ def compile_others(dtype: torch.dtype) -> None:
     gate_error(2, 4096, "gelu_tanh", dtype, "cpu")
     rows = torch.zeros((2, 8, 64, 128), dtype=dtype)
     k, v = torch.zeros((2, 4, 8, 128), dtype=dtype)
-    float8_rows = torch.zeros((2, 8, 64, 128), dtype=FLOAT8)
     slots = torch.arange(4)
     store.store_rows(k, v, rows, slots)
-    store.store_rows(k, v, float8_rows, slots, torch.zeros((2, 8, 64)))
     store.copy_slots(rows.view(-1, 64, 128), slots, slots + 8, slots)
-    for kind in ("q4_0", "q8_0", "float8"):
+    if has_float8:
+        rounded, scales = rows.to(FLOAT8), torch.zeros((2, 8, 64))
+        store.store_rows(k, v, rounded, slots, scales)
+        for plane in (rounded.view(torch.uint8), scales.unsqueeze(-1)):
+            store.copy_slots(plane.flatten(0, 1), slots, slots + 8, slots)
+    kinds: list[QuantizedKind | Literal["float8"]] = ["q4_0", "q8_0"]
+    for kind in [*kinds, "float8"] if has_float8 else kinds:
         for num_rows in (1, 32, 64):
             linear_error(random_matrix(kind, 256, 1024, "cpu"), num_rows, dtype)
 
@@ -101,16 +111,19 @@ def main() -> int:
     parser.add_argument("--capability", type=int, default=HOPPER)
     options = parser.parse_args()
     start = time.perf_counter()
+    has_float8 = options.capability >= FLOAT8_CAPABILITY
     with compiling_only(options.capability) as compiled:
         for head_dim in (64, 80, 96, 128, 256) if options.all else (128,):
             heads = Heads(8, 4, head_dim, torch.bfloat16)
-            compile_attention(heads, is_thorough=options.all)
-        compile_others(torch.bfloat16)
+            compile_attention(heads, is_thorough=options.all, has_float8=has_float8)
+        compile_others(torch.bfloat16, has_float8=has_float8)
         compile_sampling()
         num_judged = len(compiled)
         if options.all:
-            compile_attention(Heads(8, 4, 128, torch.float32), is_thorough=False)
-            compile_others(torch.float32)
+            compile_attention(
+                Heads(8, 4, 128, torch.float32), is_thorough=False, has_float8=has_float8
+            )
+            compile_others(torch.float32, has_float8=has_float8)
     for kernel in compiled:
         constants = " ".join(f"{name}={value}" for name, value in kernel.constants.items())
         print(

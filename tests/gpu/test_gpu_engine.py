@@ -8,9 +8,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import gguf
 import pytest
 from core_client import Client
 from history_model import Updates
+from quantized_models import converted
 from random_models import tiny_llama
 
 from flowforge.engine.computing import load_parts, load_whole, plan_compute
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.gpu
 # float32 in another order; products in full float32.
 LOGPROB_TOLERANCE = 1e-3
+# Numbers that rounding to float8 puts next to each other on the two.
+ROUNDED_TOLERANCE = 0.05
 PROMPTS = [[first, *range(20, 60)] for first in (3, 4, 5)]
 
 
@@ -110,6 +114,29 @@ def test_pages_come_back_from_pinned_memory_bit_by_bit(model_dir: Path) -> None:
     assert expected[0] == answers(core)[0]
     assert expected[0] == answers(core)[0]
     assert core.statistics().kv.host.restored_pages > 0
+
+
+def test_float8_rows_are_the_cpu_s_and_few_bits_answer_on_a_gpu(
+    model_dir: Path, tmp_path: Path
+) -> None:
+    _, expected = answers(loaded(model_dir, device="cpu", kv_dtype="float8"))
+
+    core = loaded(model_dir, device="cuda", kv_dtype="float8")
+
+    # The first tokens: behind them another one may be the likeliest.
+    assert expected[0] == pytest.approx(answers(core)[1][0], abs=ROUNDED_TOLERANCE)
+    assert "float8" == core.statistics().compute.kv_dtype
+    quantized = converted(tmp_path, {"weight": gguf.GGMLQuantizationType.Q4_1})
+    for dtype in ("int4", "float8"):
+        config = EngineConfig(num_pages=8, device="cuda", dtype=dtype)  # type: ignore[arg-type]  # of a loop
+        core = load_core(quantized, vocab_size=32, config=config)
+        client = Client(core)
+        updates = client.request([*range(3, 20)], 9)
+        client.run()
+        assert isinstance(updates[-1], GenerationFinished)
+        compute = core.statistics().compute
+        assert "bfloat16" == compute.dtype
+        assert {dtype} == {kernel.kind for kernel in compute.kernels}
 
 
 def test_two_gpus_answer_as_one(model_dir: Path) -> None:

@@ -9,9 +9,8 @@ import gguf
 import pytest
 import torch
 from decoder_runs import dense_logits
-from gguf_files import TOKENS, GgufSettings, write_gguf
 from kernel_heads import on_the_cpu
-from random_models import random_model
+from quantized_models import converted
 from safetensors.torch import load_file, save_file
 
 from flowforge.engine.devices import CudaDevice, CudaFinding, choose_device
@@ -19,7 +18,6 @@ from flowforge.engine.float8 import from_float8, to_float8
 from flowforge.engine.models import kernel_choice, linears, weights
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.models.decoder import MlpWeights
-from flowforge.engine.models.gguf_conversion import convert_gguf
 from flowforge.engine.models.linears import (
     ChosenLinear,
     JoinedLinear,
@@ -59,31 +57,12 @@ def model_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return converted(tmp_path_factory.mktemp("gguf"), kinds | {"weight": Q4_1})
 
 
-def converted(directory: Path, kinds: dict[str, gguf.GGMLQuantizationType]) -> Path:
-    model = random_model(
-        "Llama",
-        vocab_size=len(TOKENS),
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-        attention_bias=False,
-        pad_token_id=0,
-    )
-    write_gguf(directory / "m.gguf", model, GgufSettings(kinds=kinds))
-    convert_gguf(directory / "m.gguf", directory / "out")
-    return directory / "out"
-
-
 @pytest.fixture
 def _interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPU's kernels for products, in the interpreter."""
     from flowforge.engine.kernels.product_kernels import PackedKernels
 
-    def found(device: torch.device, use: KernelUse) -> ProductKernels | None:
+    def found(device: torch.device, use: KernelUse, _: torch.dtype) -> ProductKernels | None:
         return None if use == "never" else PackedKernels(device)
 
     monkeypatch.setattr(weights, "find_kernels", found)

@@ -8,8 +8,8 @@ import gguf
 import pytest
 import torch
 from decoder_runs import compiled_hidden, dense_logits
-from gguf_files import TOKENS, GgufSettings, write_gguf
-from random_models import random_model
+from gguf_files import TOKENS
+from quantized_models import converted
 from safetensors.torch import load_file, save_file
 
 from flowforge.engine.attention.compiled import find_attention_library
@@ -18,7 +18,7 @@ from flowforge.engine.loading import engine_for
 from flowforge.engine.models.compiled_layers import compile_layers
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.models.decoder import Decoder
-from flowforge.engine.models.gguf_conversion import convert_gguf, converted_bytes
+from flowforge.engine.models.gguf_conversion import converted_bytes
 from flowforge.engine.models.linears import ALL_ROWS
 from flowforge.engine.models.weight_size import weight_size
 from flowforge.engine.models.weights import load_decoder, load_weights
@@ -35,28 +35,6 @@ KINDS = {
     "norm.weight": gguf.GGMLQuantizationType.F32,
     "weight": gguf.GGMLQuantizationType.Q4_1,
 }
-
-
-def converted(
-    directory: Path,
-    kinds: dict[str, gguf.GGMLQuantizationType],
-    vocab_size: int = len(TOKENS),
-) -> Path:
-    model = random_model(
-        "Llama",
-        vocab_size=vocab_size,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-        pad_token_id=0,
-    )
-    write_gguf(directory / "m.gguf", model, GgufSettings(kinds=kinds))
-    convert_gguf(directory / "m.gguf", directory / "out")
-    return directory / "out"
 
 
 @pytest.fixture
