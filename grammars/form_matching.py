@@ -30,9 +30,13 @@ def schema_matcher(schema: JsonInput, options: JsonOptions = STRICT) -> LLMatche
 
 
 def choice_grammar(choices: Sequence[str]) -> str:
-    """The mask grammar of some texts."""
+    """The mask grammar of some texts.
+
+    They are one terminal: the lexer's automaton has room for tens of thousands, while as many
+    alternatives of a rule would each be gone along by the parser.
+    """
     texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in choices)
-    return f"start: {texts}"
+    return f"start: TEXT\nTEXT: {texts}"
 
 
 def choice_matcher(choices: Sequence[str]) -> LLMatcher:

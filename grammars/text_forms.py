@@ -39,7 +39,9 @@ def compile_choice(choices: Sequence[str], vocabulary: Vocabulary) -> CompiledCo
         return compile_mask_grammar(choice_grammar(choices), vocabulary)
     except GrammarRefused as refused:
         raise WorkflowError(
-            "WF415", f"a choice of {len(choices)} texts cannot be used: {refused.reason}"
+            "WF415",
+            f"a choice of {len(choices)} texts cannot be used: {refused.reason}",
+            help="give fewer or shorter texts, or choose in two steps: a group, then one of it",
         ) from refused
 
 

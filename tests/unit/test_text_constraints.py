@@ -49,6 +49,28 @@ def test_a_choice_takes_exactly_its_texts(tokenizer: Tokenizer, vocabulary: Voca
 
 
 @pytest.mark.model
+def test_a_choice_of_thousands_of_texts_is_held(
+    tokenizer: Tokenizer, vocabulary: Vocabulary
+) -> None:
+    texts = [f"product {7919 * idx % 100_003:05d} of {idx}" for idx in range(5_000)]
+    constraint = compile_choice(texts, vocabulary)
+
+    assert all(takes(constraint, tokenizer, text) for text in (texts[0], texts[2_500], texts[-1]))
+    assert not takes(constraint, tokenizer, "product 00000 of 1")
+
+
+@pytest.mark.model
+def test_a_choice_that_is_too_large_is_refused_before_its_first_token(
+    vocabulary: Vocabulary,
+) -> None:
+    with pytest.raises(WorkflowError, match="100000 texts cannot be used") as caught:
+        compile_choice([str(idx) for idx in range(100_000)], vocabulary)
+
+    assert "WF415" == caught.value.code
+    assert caught.value.help is not None
+
+
+@pytest.mark.model
 def test_a_regex_takes_what_matches_as_a_whole(
     tokenizer: Tokenizer, vocabulary: Vocabulary
 ) -> None:
