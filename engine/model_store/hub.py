@@ -98,11 +98,18 @@ def _hub_errors(name: str, revision: str | None) -> Generator[None]:
             f"there is no model {name!r} on the Hugging Face hub",
             help="check the spelling; a private model needs `hf auth login`",
         ) from error
+    except errors.OfflineModeIsEnabled as error:
+        raise EngineError(
+            "EN103",
+            f"cannot ask the Hugging Face hub for {name!r}: HF_HUB_OFFLINE switches it off",
+            help="unset HF_HUB_OFFLINE, or give a model directory with --model DIR",
+        ) from error
     except (OSError, http_error) as error:
         raise EngineError(
             "EN103",
             f"cannot reach the Hugging Face hub for {name!r}: {_first_line(error)}",
-            help="check the connection and proxy, or give a model directory with --model DIR",
+            help="check the connection; HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror; or give a "
+            "model directory with --model DIR",
         ) from error
 
 

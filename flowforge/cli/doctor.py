@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _HUB_TIMEOUT_S = 3.0
 _COMMAND_TIMEOUT_S = 3.0
+_INDEX_TIMEOUT_S = 20.0
 _READ_BYTES = 256 << 20
 _NUM_READS = 3
 
@@ -37,7 +39,7 @@ _NUM_READS = 3
 @options.traceback
 @guarded
 def doctor(*, as_json: bool, traceback: bool) -> ExitCode:
-    """Look at Python, torch, processor, GPU, disk, models, network and terminal.
+    """Look at Python, torch, processor, kernels, GPU, disk, models, terminal and network.
 
     Says how each is, and of what is missing how to mend it. Exits with 4 when FlowForge cannot work
     here, with 0 otherwise.
@@ -56,12 +58,13 @@ def doctor(*, as_json: bool, traceback: bool) -> ExitCode:
 
 def examine() -> Iterator[Finding]:
     """All findings, each as soon as it is known. A look that breaks is a finding itself."""
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(len(_NETWORK)) as beside:
         # The network is waited for while the rest is looked at.
-        hub = beside.submit(_guarded, "hub", lambda: [_hub()])
+        asked = [beside.submit(_guarded, name, look) for name, look in _NETWORK.items()]
         for name, look in _LOOKS.items():
             yield from _guarded(name, look)
-        yield from hub.result()
+        for one in asked:
+            yield from one.result()
 
 
 def _guarded(name: str, look: Callable[[], list[Finding]]) -> list[Finding]:
@@ -139,6 +142,31 @@ def _compiled_kernels() -> list[Finding]:
     compiler = named if words and shutil.which(words[0]) else None
     linears, attention = find_library() is not None, find_attention_library() is not None
     return [judged.judge_compiler(compiler, linears, attention)]
+
+
+def _same_bits() -> list[Finding]:
+    """Tried on a small model with random weights, as an engine tries it at its start."""
+    from flowforge.engine.attention.compiled import find_attention_library
+    from flowforge.engine.native.library import find_library
+
+    if find_library() is None or find_attention_library() is None:
+        return [judged.judge_same_bits(None)]
+    from flowforge.bench.random_model import SHAPES, write_random_model
+    from flowforge.engine.config import EngineConfig
+    from flowforge.engine.loading import load_core
+    from flowforge.errors import EngineError
+
+    shape = SHAPES["small"]
+    config = EngineConfig(num_pages=4, device="cpu", is_deterministic=True)
+    with TemporaryDirectory(prefix="flowforge-doctor-") as folder:
+        write_random_model(Path(folder), shape)
+        try:
+            core = load_core(folder, vocab_size=shape.vocab_size, config=config)
+        except EngineError as error:
+            if error.code != "EN234":
+                raise
+            return [judged.judge_same_bits(is_same=False)]
+    return [judged.judge_same_bits(core.statistics().compute.is_deterministic)]
 
 
 def _memory() -> list[Finding]:
@@ -262,19 +290,54 @@ def _models() -> list[Finding]:
     return [judged.judge_models(names, None)]
 
 
-def _hub() -> Finding:
+def _hub() -> list[Finding]:
     import httpx2
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        return judged.judge_hub(constants.ENDPOINT, None, is_offline=True)
+        return [judged.judge_hub(constants.ENDPOINT, None, is_offline=True)]
     error: str | None = None
     try:
         # Any answer will do: it is reached.
         httpx2.head(constants.ENDPOINT, timeout=_HUB_TIMEOUT_S)
     except httpx2.HTTPError as failure:
         error = str(failure) or type(failure).__name__
-    return judged.judge_hub(constants.ENDPOINT, error, is_offline=False)
+    return [judged.judge_hub(constants.ENDPOINT, error, is_offline=False)]
+
+
+def _index() -> list[Finding]:
+    from importlib.util import find_spec
+
+    from flowforge.engine.model_store import path
+    from flowforge.engine.model_store.wheel import REQUIREMENT, reason_of
+    from flowforge.errors import EngineError
+
+    has_pip = find_spec("pip") is not None
+    try:
+        path()
+    except EngineError:
+        pass
+    else:
+        return [judged.judge_index(None, has_pip=has_pip, is_needed=False)]
+    if not has_pip:
+        return [judged.judge_index(None, has_pip=False, is_needed=True)]
+    name = REQUIREMENT.partition("==")[0]
+    words = ("index", "versions", name)
+    settings = ("--retries", "1", "--timeout", str(_HUB_TIMEOUT_S), "--disable-pip-version-check")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", *words, *settings],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_INDEX_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        found: str | None = f"no answer within {_INDEX_TIMEOUT_S:g} s"
+    else:
+        found = reason_of(done.stderr, f"pip {' '.join(words)}") if done.returncode else None
+    return [judged.judge_index(found, has_pip=True, is_needed=True)]
 
 
 def _terminal() -> list[Finding]:
@@ -289,11 +352,13 @@ def _terminal() -> list[Finding]:
     return [finding]
 
 
+_NETWORK: dict[str, Callable[[], list[Finding]]] = {"hub": _hub, "index": _index}
 _LOOKS: dict[str, Callable[[], list[Finding]]] = {
     "python": _python,
     "torch": _torch,
     "cpu": _cpu,
     "c kernels": _compiled_kernels,
+    "same bits": _same_bits,
     "memory": _memory,
     "gpu": _gpu,
     "disk": _folders,

