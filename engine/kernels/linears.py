@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 64
 """Up to so many rows the weights' bytes are what a product costs."""
-_BLOCK_N, _BLOCK_K = (16, 32) if IS_INTERPRETED else (64, 128)
+# There are no units for exact products of float32, and larger tiles of it do not fit registers.
+_TILE = (16, 32) if IS_INTERPRETED else (64, 128)
+_FLOAT32_TILE = (16, 32) if IS_INTERPRETED else (32, 32)
 # Programs that read weights side by side, and what each must at least read along a row.
 _WANTED_PROGRAMS, _LEAST_SPLIT = 264, 512
 
@@ -43,11 +45,12 @@ def packed_linear(x: torch.Tensor, matrix: PackedMatrix) -> torch.Tensor:
     num_rows_out, _ = matrix.shape
     x = x.contiguous()
     block_m = block_of(min(num_rows, MOST_ROWS))
-    num_blocks = cdiv(num_rows_out, _BLOCK_N)
+    block_n, block_k = _TILE if x.itemsize <= 2 else _FLOAT32_TILE
+    num_blocks = cdiv(num_rows_out, block_n)
     # By the matrix alone, so that a row's sums are taken in one order in every batch.
     wanted = min(_WANTED_PROGRAMS // num_blocks, depth // _LEAST_SPLIT, 8)
     num_splits = max(1, wanted)
-    split = cdiv(cdiv(depth, num_splits), _BLOCK_K) * _BLOCK_K
+    split = cdiv(cdiv(depth, num_splits), block_k) * block_k
     sums = torch.empty((num_splits, num_rows, num_rows_out), dtype=torch.float32, device=x.device)
     scales, mins = matrix.scales, matrix.scales if matrix.mins is None else matrix.mins
     _linear_kernel[(num_blocks, cdiv(num_rows, block_m), num_splits)](
@@ -63,8 +66,8 @@ def packed_linear(x: torch.Tensor, matrix: PackedMatrix) -> torch.Tensor:
         IS_INT4=matrix.kind == "int4",
         HAS_GROUPS=matrix.kind != "float8",
         BLOCK_M=block_m,
-        BLOCK_N=_BLOCK_N,
-        BLOCK_K=_BLOCK_K,
+        BLOCK_N=block_n,
+        BLOCK_K=block_k,
         num_warps=4,
         num_stages=3,
     )
