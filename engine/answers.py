@@ -231,7 +231,6 @@ class Answers:
                 generation,
                 sequence.tokens,
                 logits,
-                self._model.vocab_size,
                 self._model.eos_token_ids,
                 None if constraint is None or drawn is not None else self._masks.take(constraint),
                 drawn,

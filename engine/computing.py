@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from flowforge.engine.attention.backends import CompiledBackend
+from flowforge.engine.device_step import DrawnTokens
 from flowforge.engine.devices import (
     CudaFinding,
     choose_device,
@@ -17,12 +18,14 @@ from flowforge.engine.devices import (
     make_current,
 )
 from flowforge.engine.forward import ForwardPass
+from flowforge.engine.kernels.presence import has_kernels
 from flowforge.engine.kv.store import RowKind
 from flowforge.engine.memory import free_memory, plan_host_slots, plan_pages
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.models.weight_size import weight_size
 from flowforge.engine.models.weights import load_decoder
 from flowforge.engine.paged_rows import RowsPlan, make_rows
+from flowforge.engine.row_sampler import HostSampler, KernelSampler
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from flowforge.engine.models.weight_size import WeightSize
     from flowforge.engine.parallel.messages import PartTask
     from flowforge.engine.prefix_rows import MovableRows
+    from flowforge.engine.row_sampler import RowSampler
 
 _logger = logging.getLogger(__name__)
 
@@ -70,13 +74,14 @@ class ComputePlan:
 class Computing:
     """What computes steps, and the rows it does it on.
 
-    store: of this process. rows: of all ranks together.
+    store: of this process. rows: of all ranks together. drawn: draws tokens on the device.
     """
 
     decoder: Decoder
     store: KvStore
     rows: MovableRows
     forward: StepForward
+    drawn: DrawnTokens | None = None
 
 
 def plan_compute(directory: Path, config: EngineConfig) -> ComputePlan:
@@ -148,13 +153,34 @@ def load_whole(plan: ComputePlan, config: EngineConfig) -> Computing:
             f"heads of {model.head_dim} numbers cannot be attended to deterministically",
             help="leave is_deterministic out",
         )
-    graphs = None if rows.kernels is None else _capture_graphs(decoder, rows.kernels, plan, config)
+    drawn = _find_drawn(config, decoder.device)
+    ids = None if drawn is None else drawn.ids
+    graphs = None
+    if rows.kernels is not None and config.graphs != "off":
+        graphs = _capture_graphs(decoder, rows.kernels, plan, config, ids)
     store = rows.store
-    return Computing(decoder, store, store, ForwardPass(decoder, store, rows.attention, graphs))
+    forward = ForwardPass(decoder, store, rows.attention, graphs, ids)
+    return Computing(decoder, store, store, forward, drawn)
+
+
+def _find_drawn(config: EngineConfig, device: torch.device) -> DrawnTokens | None:
+    """Who draws tokens where the logits are; None where they come to the host."""
+    sampler: RowSampler
+    if has_kernels(device):
+        sampler = KernelSampler()
+    elif config.overlap == "on":
+        sampler = HostSampler()
+    else:
+        return None
+    return DrawnTokens(sampler, config.max_step_tokens + config.max_running, device)
 
 
 def _capture_graphs(
-    decoder: Decoder, kernels: KernelBackend, plan: ComputePlan, config: EngineConfig
+    decoder: Decoder,
+    kernels: KernelBackend,
+    plan: ComputePlan,
+    config: EngineConfig,
+    drawn: torch.Tensor | None,
 ) -> DecodeGraphs | None:
     """Graphs of decode steps, in the margin that the pages left; None where none can be had."""
     if plan.model.experts is not None:
@@ -175,7 +201,8 @@ def _capture_graphs(
     sizes = graph_sizes(config.max_running)
     try:
         with torch.inference_mode():
-            return DecodeGraphs(decoder, make_tables, sizes, CudaCapture(decoder.device), told)
+            capture = CudaCapture(decoder.device)
+            return DecodeGraphs(decoder, make_tables, sizes, capture, told, drawn=drawn)
     except RuntimeError as error:
         line = str(error).splitlines()[0]
         _logger.warning("decode steps run without graphs, more slowly: %s", line)
@@ -203,7 +230,9 @@ def load_parts(plan: ComputePlan, config: EngineConfig, end: ExitStack) -> Compu
     workers.watch(met.group.abort)
     forward = SplitForward(met.forward, workers)
     rows = SplitRows(met.rows, forward, workers)
-    return Computing(met.decoder, part.rows.store, rows, forward)
+    # The first rank has the logits; the others could not be fed from what it draws.
+    drawn = _find_drawn(config, met.decoder.device)
+    return Computing(met.decoder, part.rows.store, rows, forward, drawn)
 
 
 def _tasks(plan: ComputePlan, config: EngineConfig, meeting_file: Path) -> list[PartTask]:

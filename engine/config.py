@@ -12,6 +12,8 @@ from flowforge.errors import EngineError
 
 SharedAttention: TypeAlias = Literal["auto", "off", "on"]
 Speculation: TypeAlias = Literal["lookup", "off"]
+Overlap: TypeAlias = Literal["auto", "on", "off"]
+Graphs: TypeAlias = Literal["auto", "off"]
 Dtype: TypeAlias = Literal["auto", "float32", "bfloat16", "int4", "int8", "float8"]
 KvDtype: TypeAlias = Literal["auto", "float8"]
 
@@ -63,6 +65,11 @@ class EngineConfig:
     itself, and from what texts of its kind said before; left off where guesses are wrong.
     draft_model: a smaller model that guesses instead, as `resolve_model` names it; it must have the
     same tokens. For few texts at a time, and a model that is many times as large.
+    overlap: whether a step's forward pass is launched before the tokens of the last one are read,
+    for texts without a constraint and without guesses: what the host does is then hidden behind
+    what the device computes. No text changes by it; a text that ends costs one row. auto: on a GPU
+    with the engine's kernels, for one process.
+    graphs: whether decode steps are repeated as CUDA graphs. auto: on a GPU, where they can be.
     policy: see `SchedulingPolicy`.
     is_debug: free pages are filled with NaN and every KV row is tagged with the text that it stands
     for, so that a wrong read fails (IN203) and cannot pass for a right one. Slow.
@@ -85,6 +92,8 @@ class EngineConfig:
     shared_attention: SharedAttention = "auto"
     speculation: Speculation = "lookup"
     draft_model: str | None = None
+    overlap: Overlap = "auto"
+    graphs: Graphs = "auto"
     policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     is_debug: bool = False
 
@@ -99,6 +108,8 @@ class EngineConfig:
             ("kv_dtype", KvDtype),
             ("shared_attention", SharedAttention),
             ("speculation", Speculation),
+            ("overlap", Overlap),
+            ("graphs", Graphs),
         ):
             words, value = get_args(choices), getattr(self, name)
             require(value in words, name, f"one of {words}", value, "EN230")
@@ -110,6 +121,12 @@ class EngineConfig:
         if self.kv_bytes is not None and self.num_pages is not None:
             raise EngineError(
                 "EN230", "kv_bytes and num_pages are both set", help="set one of them"
+            )
+        if self.overlap == "on" and self.tp > 1:
+            raise EngineError(
+                "EN230",
+                f"overlap is for one process, and tp is {self.tp}",
+                help="leave overlap or tp out",
             )
         if self.num_threads is not None:
             most = f"at most {_MOST_THREADS:,}"

@@ -195,7 +195,7 @@ class EngineCore:
             raise EngineError("EN201", "scoring needs a token before and one to score")
         scored: dict[int, TokenLogprobs] = {}
         if kept is not None:
-            scored[start] = logprobs_of(kept[: self.model.vocab_size], token_ids[0], num_top)
+            scored[start] = logprobs_of(kept, token_ids[0], num_top)
         self.append(sequence_id, token_ids)
         try:
             generation = self._submit(sequence_id, GenerationRequest(SamplingParams()), sink, 0)

@@ -31,14 +31,11 @@ if TYPE_CHECKING:
 class DrawnTokens:
     """The tokens that the last step drew, at one place on the device: the next step reads them.
 
-    ids: int64 [most]. vocab_size: ids below it may be said.
+    ids: int64 [most].
     """
 
-    def __init__(
-        self, sampler: RowSampler, most: int, vocab_size: int, device: torch.device
-    ) -> None:
+    def __init__(self, sampler: RowSampler, most: int, device: torch.device) -> None:
         self.ids = torch.zeros(most, dtype=torch.int64, device=device)
-        self.vocab_size = vocab_size
         self._sampler = sampler
 
     def draw(self, logits: torch.Tensor, draws: Sequence[RowDraw]) -> torch.Tensor:
@@ -95,7 +92,7 @@ class DeviceStep:
         drawn: DrawnTokens,
         check: Callable[[], None],
     ) -> None:
-        """logit_rows: groups as in `StepBatch`; compute: the logits of one, float32.
+        """logit_rows: groups as in `StepBatch`; compute: float32 [rows, vocab_size] of one.
 
         check: called when the tokens that were fed are known.
         """
@@ -103,9 +100,7 @@ class DeviceStep:
         self._check = check
         self._num_behind = [1 + len(chunk.drafted) if chunk.is_last else 0 for chunk in plan.chunks]
         groups = iter(logit_rows)
-        behind = [
-            compute(rows)[:, : drawn.vocab_size] for rows in _take(groups, sum(self._num_behind))
-        ]
+        behind = list(map(compute, _take(groups, sum(self._num_behind))))
         self._logits = behind[0] if len(behind) == 1 else torch.cat(behind) if behind else None
         self._rows = [
             DeviceLogits(row) for row in (() if self._logits is None else self._logits.unbind(0))
@@ -165,16 +160,13 @@ class DeviceStep:
         # Forks of one prompt draw from the same row: it is brought once.
         kept = {id(one): one for draw in draws if not isinstance(one := draw.source, int)}
         places = {key: len(self._rows) + idx for idx, key in enumerate(kept)}
-        rows = [
-            one if isinstance(one := draw.source, int) else places[id(one)] for draw in draws
-        ]
+        rows = [one if isinstance(one := draw.source, int) else places[id(one)] for draw in draws]
         there = [] if self._logits is None else [self._logits]
         if there and not kept and rows == [*range(len(self._rows))]:
             return there[0]
         device = self._drawn.ids.device
         if kept:
-            values = np.stack([one[: self._drawn.vocab_size] for one in kept.values()])
-            there += to_device([values], device)
+            there += to_device([np.stack(list(kept.values()))], device)
         (at,) = to_device([np.array(rows, dtype=np.int64)], device)
         return torch.cat(there)[at]
 

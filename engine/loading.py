@@ -146,12 +146,13 @@ def _make_core(
         None if audit is None else audit.note_freed,
         HostTier(rows.num_host_slots) if rows.num_host_slots > 0 else None,
     )
+    num_ids = min(vocab_size, model.vocab_size)
     return EngineCore(
-        ModelRunner(made.forward, audit, kv.is_free),
+        ModelRunner(made.forward, audit, kv.is_free, made.drawn, num_ids),
         kv,
         SchedulerLimits(config.max_step_tokens, config.max_running),
         ModelLimits(
-            vocab_size=min(vocab_size, model.vocab_size),
+            vocab_size=num_ids,
             max_context_len=model.max_context_len,
             eos_token_ids=frozenset(model.eos_token_ids),
         ),
@@ -161,6 +162,7 @@ def _make_core(
         prefix_rows=PrefixRows(kv, made.rows, audit),
         policy=config.policy,
         speculator=speculator,
+        overlaps=config.overlap != "off" and config.tp == 1,
     )
 
 

@@ -40,7 +40,8 @@ class ModelRunner:
 
     audit: checks every row that is read, for debugging; is_free: of the cache that it watches.
     drawn: draws tokens where the logits are, and is what the forward pass is fed from; None: logits
-    come to the host.
+    come to the host. vocab_size: ids below it may be said, the model's rows above it are padding;
+    None: all are ids.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class ModelRunner:
         audit: KvAudit | None = None,
         is_free: Callable[[PageId], bool] = lambda _: False,
         drawn: DrawnTokens | None = None,
+        vocab_size: int | None = None,
     ) -> None:
+        self._vocab_size = vocab_size
         self._forward = forward
         self._audit = audit
         self._is_free = is_free
@@ -79,12 +82,13 @@ class ModelRunner:
             self._audit.moved(batch.moves, self._is_free)
             self._check(self._audit, plan, batch, is_fed=False)
         hidden = self._forward.hidden(batch) if plan.chunks else None
-        if drawn is None:
-            return _HostStep(plan, batch, hidden, self._forward)
 
         def logits(rows: list[int]) -> torch.Tensor:
             assert hidden is not None, "logits are of chunks"
-            return self._forward.logits(hidden, rows)
+            return self._forward.logits(hidden, rows)[:, : self._vocab_size]
+
+        if drawn is None:
+            return _HostStep(plan, batch.logit_rows, logits)
 
         def check() -> None:
             if self._audit is not None:
@@ -106,12 +110,15 @@ class _HostStep:
     """A step that is computed; its logits are taken to the host, group by group, when read."""
 
     def __init__(
-        self, plan: StepPlan, batch: StepBatch, hidden: torch.Tensor | None, forward: StepForward
+        self,
+        plan: StepPlan,
+        logit_rows: Sequence[list[int]],
+        compute: Callable[[list[int]], torch.Tensor],
     ) -> None:
+        """See `DeviceStep`."""
         self._plan = plan
-        self._batch = batch
-        self._hidden = hidden
-        self._forward = forward
+        self._logit_rows = logit_rows
+        self._compute = compute
 
     def draw(self, draws: Sequence[RowDraw], kept: Sequence[int] = ()) -> None:
         """See `LaunchedStep.draw`."""
@@ -120,9 +127,7 @@ class _HostStep:
     @torch.inference_mode()
     def read(self) -> StepResult:
         """See `LaunchedStep.read`."""
-        if self._hidden is None:
-            return StepResult([])
-        rows = self._rows(self._hidden)
+        rows = self._rows()
         behind = [
             [HostLogits(next(rows)) for _ in range(1 + len(chunk.drafted))] if chunk.is_last else []
             for chunk in self._plan.chunks
@@ -134,10 +139,10 @@ class _HostStep:
             ]
         )
 
-    def _rows(self, hidden: torch.Tensor) -> Iterator[npt.NDArray[np.float32]]:
+    def _rows(self) -> Iterator[npt.NDArray[np.float32]]:
         """One row after the other, a call of the LM head for each group when it is reached."""
-        for group in self._batch.logit_rows:
-            for row in self._forward.logits(hidden, group).cpu().numpy():
+        for group in self._logit_rows:
+            for row in self._compute(group).cpu().numpy():
                 # A copy: a row that is kept must not keep the whole matrix alive.
                 yield row.copy()
 

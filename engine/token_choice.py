@@ -66,16 +66,14 @@ def choose_tokens(
     generation: Generation,
     tokens: list[int],
     logits: LogitsRow,
-    vocab_size: int,
     eos_token_ids: frozenset[int],
     mask: npt.NDArray[np.uint32] | None = None,
     drawn: DrawnToken | None = None,
 ) -> TokenChoice:
     """Decide the next tokens of a generation.
 
-    tokens: its sequence so far. logits: behind them; ids below `vocab_size` may be said. mask: of
-    the generation's constraint for this step, where it was filled before; may be overwritten.
-    drawn: from these logits already.
+    tokens: its sequence so far. logits: behind them. mask: of the generation's constraint for this
+    step, where it was filled before; may be overwritten. drawn: from these logits already.
     Advances the generation's constraint and stop condition. Raises EngineError EN21x.
     """
     request, params = generation.request, generation.request.params
@@ -84,17 +82,17 @@ def choose_tokens(
     if token_id is not None and _is_taken(token_id, constraint, eos_token_ids):
         pass
     elif constraint is None:
-        values = logits.on_host()[:vocab_size]
+        values = logits.on_host()
         token_id = draw_token(plan_draw(generation, tokens, values, eos_token_ids, None), values)
     else:
-        values = logits.on_host()[:vocab_size]
+        values = logits.on_host()
         token_id = _draw_allowed(generation, tokens, constraint, values, eos_token_ids, mask)
     logprobs: tuple[TokenLogprobs, ...] = ()
     if params.num_logprobs is not None:
         if drawn is not None and drawn.logprobs is not None and drawn.token_id == token_id:
             logprobs = (drawn.logprobs,)
         else:
-            values = logits.on_host()[:vocab_size]
+            values = logits.on_host()
             logprobs = (logprobs_of(values, token_id, params.num_logprobs),)
     room = generation.max_tokens - generation.num_output
     if token_id in eos_token_ids and (constraint is not None or not params.ignore_eos):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from flowforge.engine.attention.interface import LayerAttention
@@ -21,6 +22,9 @@ from flowforge.engine.models.packed import pack_float8, pack_groups
 from flowforge.engine.models.quantized import GROUP_BYTES, GROUP_SIZE
 from flowforge.engine.models.rope import RotaryEmbedding
 from flowforge.engine.models.rope_config import RopeConfig
+from flowforge.engine.row_draw import RowDraw
+from flowforge.engine.row_sampler import HostSampler, KernelSampler
+from flowforge.engine.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +63,7 @@ def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def check_kernels(device: str, dtype: torch.dtype = torch.bfloat16) -> Iterator[KernelCheck]:
-    """Every kernel but those of sampling, once, with the heads of an 8B model.
+    """Every kernel that reads no float8, once, with the heads of an 8B model.
 
     Sizes are as small as can be for every loop of a kernel to run: an engine asks at its start.
     Where kernels are interpreted they are smaller still.
@@ -79,6 +83,7 @@ def check_kernels(device: str, dtype: torch.dtype = torch.bfloat16) -> Iterator[
     for kind in ("q4_1", "q8_0"):
         matrix = random_matrix(kind, size, size, device)
         yield KernelCheck(f"linear {kind}", linear_error(matrix, 5, dtype), tolerance)
+    yield KernelCheck("sampling", sampling_error(256 if is_small else 4096, device), 0.0)
 
 
 def check_float8_kernels(device: str, dtype: torch.dtype = torch.bfloat16) -> Iterator[KernelCheck]:
@@ -93,6 +98,27 @@ def check_float8_kernels(device: str, dtype: torch.dtype = torch.bfloat16) -> It
     size = 96 if is_small else 1024
     matrix = random_matrix("float8", size, size, device)
     yield KernelCheck("linear float8", linear_error(matrix, 5, dtype), TOLERANCES[dtype])
+
+
+def sampling_error(vocab_size: int, device: str) -> float:
+    """Of draws with every limit, the share whose token is not the host's."""
+    params = [
+        SamplingParams(temperature=0.8, top_k=40, top_p=0.9, min_p=0.01, seed=5),
+        SamplingParams(
+            temperature=1.1, repetition_penalty=1.3, frequency_penalty=0.2, logit_bias={3: 2.0}
+        ),
+    ]
+    seen = range(0, vocab_size, 3)
+    mask = np.full(vocab_size // 32, 0x77777777, dtype=np.uint32)
+    draws = [
+        RowDraw(row, one, 10 + row, mask, (5,), seen[:9], seen[9:12])
+        for row, one in enumerate(params)
+    ]
+    generator = torch.Generator().manual_seed(1)
+    logits = 3 * torch.randn((len(draws), vocab_size), generator=generator)
+    found: list[int] = KernelSampler().sample(logits.to(device), draws).tolist()
+    expected: list[int] = HostSampler().sample(logits, draws).tolist()
+    return sum(a != b for a, b in zip(found, expected, strict=True)) / len(draws)
 
 
 def attention_error(step: PagedStep, layer: LayerAttention, *, is_float8: bool = False) -> float:

@@ -187,10 +187,6 @@ class KvCache:
         self._restored.clear()
         return restored
 
-    def moved(self) -> None:
-        """All moves that were taken are carried out."""
-        self._restored.clear()
-
     def distrust_moves(self, restored: Sequence[Node]) -> None:
         """Moves that were taken may not have been carried out: forget what they were to bring.
 

@@ -190,6 +190,19 @@ _ENGINE = (
         "no text changes by it.",
     ),
     click.option(
+        "--overlap",
+        type=click.Choice(["auto", "on", "off"]),
+        default="auto",
+        help="Whether a step is launched before the last one is read; auto does on a GPU. No text "
+        "changes by it.",
+    ),
+    click.option(
+        "--graphs",
+        type=click.Choice(["auto", "off"]),
+        default="auto",
+        help="Whether a GPU repeats decode steps as CUDA graphs.",
+    ),
+    click.option(
         "--draft-model",
         metavar="WHICH",
         help="A smaller model with the same tokens that guesses instead.",
@@ -219,6 +232,8 @@ def engine(command: Command) -> Command:
             "is_deterministic",
             "speculation",
             "draft_model",
+            "overlap",
+            "graphs",
         )
         kwargs["engine"] = EngineConfig(
             kv_bytes=None if kv_memory is None else kv_memory * 1_000_000,

@@ -53,6 +53,10 @@ SWITCHES = {
     "few at once": replace(SAVES_NOTHING, max_running=2),
     "small pages": replace(SAVES_NOTHING, page_size=4, num_pages=4 * NUM_PAGES),
     "host cache": replace(SAVES_NOTHING, policy=SchedulingPolicy(), host_cache_bytes=1 << 20),
+    "overlap": replace(SAVES_NOTHING, overlap="on"),
+    "overlap and all else": EngineConfig(
+        num_pages=NUM_PAGES, dtype="float32", overlap="on", host_cache_bytes=1 << 20, is_debug=True
+    ),
     "everything": EngineConfig(num_pages=NUM_PAGES, is_deterministic=True),
 }
 

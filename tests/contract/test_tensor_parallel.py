@@ -235,6 +235,10 @@ def test_what_one_process_only_can_do_is_refused(model_dirs: dict[str, Path]) ->
         plan_compute(directory, EngineConfig(device="cpu", tp=2, is_deterministic=True))
     assert "EN234" == caught.value.code
 
+    with pytest.raises(EngineError, match="overlap is for one process, and tp is 2") as caught:
+        EngineConfig(device="cpu", tp=2, overlap="on")
+    assert "EN230" == caught.value.code
+
     with pytest.raises(EngineError, match="tp of a core without an engine must be 1") as caught:
         load_core(directory, vocab_size=120, config=EngineConfig(device="cpu", tp=2))
     assert "EN230" == caught.value.code

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import gguf
 import pytest
-from core_client import Client
+from core_client import Client, output
 from history_model import Updates
 from quantized_models import converted
 from random_models import tiny_llama
@@ -92,10 +92,42 @@ def test_decode_steps_come_from_graphs_and_answer_as_without(model_dir: Path) ->
     assert without[1] == pytest.approx(with_graphs[1], abs=LOGPROB_TOLERANCE)
 
 
+@pytest.mark.parametrize("settings", [{}, {"graphs": "off"}], ids=["graphs", "no graphs"])
+def test_steps_that_are_launched_ahead_answer_as_those_that_are_read_first(
+    model_dir: Path, settings: dict[str, str]
+) -> None:
+    expected_ids, expected = answers(loaded(model_dir, device="cuda", overlap="off", **settings))
+    core = loaded(model_dir, device="cuda", speculation="off", **settings)
+
+    found_ids, found = answers(core)
+
+    assert expected_ids == found_ids
+    assert expected == pytest.approx(found, abs=LOGPROB_TOLERANCE)
+    assert core.statistics().steps.num_ahead > 0
+
+
+def test_sampled_tokens_are_those_of_the_cpu(model_dir: Path) -> None:
+    params = SamplingParams(
+        max_tokens=9, temperature=0.9, top_k=20, top_p=0.95, frequency_penalty=0.3, seed=7
+    )
+
+    assert written(loaded(model_dir, device="cpu"), params) == written(
+        loaded(model_dir, device="cuda"), params
+    )
+
+
+def written(core: EngineCore, params: SamplingParams) -> list[list[int]]:
+    client, updates = Client(core), [Updates() for _ in PROMPTS]
+    for prompt, each in zip(PROMPTS, updates, strict=True):
+        core.generate(client.open(prompt), GenerationRequest(params), each)
+    client.run()
+    return [output(each) for each in updates]
+
+
 def core_of(made: Computing, max_running: int) -> EngineCore:
     num_pages = made.store.rows.shape[3] // made.store.page_size
     return EngineCore(
-        ModelRunner(made.forward),
+        ModelRunner(made.forward, drawn=made.drawn),
         KvCache(num_pages, made.store.page_size),
         SchedulerLimits(64, max_running),
         ModelLimits(120, 128, frozenset()),
@@ -128,7 +160,7 @@ def test_float8_rows_are_the_cpu_s_and_few_bits_answer_on_a_gpu(
     assert "float8" == core.statistics().compute.kv_dtype
     quantized = converted(tmp_path, {"weight": gguf.GGMLQuantizationType.Q4_1})
     for dtype in ("int4", "float8"):
-        config = EngineConfig(num_pages=8, device="cuda", dtype=dtype)  # type: ignore[arg-type]  # of a loop
+        config = EngineConfig(num_pages=8, device="cuda", dtype=dtype)
         core = load_core(quantized, vocab_size=32, config=config)
         client = Client(core)
         updates = client.request([*range(3, 20)], 9)

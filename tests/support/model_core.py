@@ -62,7 +62,7 @@ def model_core(
     drawn = None
     if sampler is not None:
         most = max_step_tokens + max_running
-        drawn = DrawnTokens(sampler, most, config.vocab_size, decoder.device)
+        drawn = DrawnTokens(sampler, most, decoder.device)
     forward = ForwardPass(decoder, store, attention, drawn=None if drawn is None else drawn.ids)
     core = EngineCore(
         ModelRunner(forward, audit, kv.is_free, drawn),

@@ -125,7 +125,7 @@ def core_on(decoder: Decoder, capture: FakeCapture | None, *, overlaps: bool = F
     kv = KvCache(48, PAGE_SIZE, audit.note_freed)
     backend = kernel_backend(store, config.num_heads, "on")
     windows = tuple({layer.window: None for layer in config.layers})
-    drawn = DrawnTokens(KernelSampler(), 40, 120, torch.device("cpu")) if overlaps else None
+    drawn = DrawnTokens(KernelSampler(), 40, torch.device("cpu")) if overlaps else None
     ids = None if drawn is None else drawn.ids
     graphs = None
     if capture is not None:

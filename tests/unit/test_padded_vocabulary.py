@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,6 +52,20 @@ async def test_ids_past_the_tokenizer_are_never_said(model_dir: Path, temperatur
 
     assert len(sequence.tokens) == 23
     assert max(sequence.tokens) < NUM_IDS
+
+
+async def test_likelihoods_are_of_the_ids_that_can_be_said(model_dir: Path) -> None:
+    """Whether a token's logits were kept or are computed with those of the others."""
+    config = EngineConfig(num_pages=8, num_threads=1)
+    async with engine_for(model_dir, vocab_size=NUM_IDS, config=config) as engine:
+        kept, fresh = engine.open([1, 2, 3]), engine.open([1, 2, 3])
+        computed = await fresh.score([4, 5])
+        await kept.prefill()
+        from_kept = await kept.score([4, 5])
+
+    assert computed[0].logprob == pytest.approx(from_kept[0].logprob, abs=1e-5)
+    # Nearly all of the weight lies on ids that are none.
+    assert computed[0].logprob > -2 * math.log(NUM_IDS)
 
 
 async def test_context_longer_than_the_model_knows_is_refused_at_start(model_dir: Path) -> None:

@@ -68,6 +68,8 @@ def test_a_namespace_is_made_of_texts(part: str) -> None:
         ("num_pages", 0),
         ("num_threads", 1_000_000),
         ("context_len", 1e3),
+        ("overlap", True),
+        ("graphs", "on"),
     ],
 )
 def test_a_setting_of_the_engine_is_refused_by_name(name: str, value: Any) -> None:
