@@ -29,7 +29,7 @@ from flowforge.backends.protocol import GenerateRequest, GenerationDone, Samplin
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.model_store import resolve_model
 from flowforge.grammars import validate_json
-from flowforge.language.program import AnswerOptions
+from flowforge.language.answer_specs import AnswerOptions
 
 if TYPE_CHECKING:
     from flowforge.backends.engine import EngineBackend

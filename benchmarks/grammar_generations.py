@@ -27,7 +27,7 @@ from flowforge.errors import WorkflowError
 
 if TYPE_CHECKING:
     from flowforge.backends.engine import EngineBackend
-    from flowforge.language.program import GrammarSpec
+    from flowforge.language.answer_specs import GrammarSpec
 
 SEED = 1
 BATCH = 25

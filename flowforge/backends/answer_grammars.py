@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from flowforge.grammars.lark.grammar import LarkGrammar
     from flowforge.grammars.lark.source import LarkSource
     from flowforge.grammars.lark.translation import GrammarProblem as TranslationProblem
-    from flowforge.language.program import GrammarSpec, JsonValue
+    from flowforge.language.answer_specs import GrammarSpec
+    from flowforge.language.program import JsonValue
 
 _NOT_EXACT = "WF432"
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from flowforge.language.program import PLAIN_OPTIONS
+from flowforge.language.answer_specs import PLAIN_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from flowforge.backends.notices import Notice
     from flowforge.grammars.tool_formats import ToolCall, ToolChoice, ToolDefinition
-    from flowforge.language.program import AnswerOptions, GrammarSpec
+    from flowforge.language.answer_specs import AnswerOptions, GrammarSpec
     from flowforge.language.token_meter import TokenMeter
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"

@@ -82,7 +82,7 @@ def check(
 ) -> ExitCode:
     """Say whether a grammar can be masked, and how exactly."""
     from flowforge.backends.answer_grammars import check_grammar
-    from flowforge.language.program import GrammarSpec
+    from flowforge.language.answer_specs import GrammarSpec
 
     source = _source(file)
     spec = GrammarSpec(

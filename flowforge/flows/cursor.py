@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from flowforge.flows.sampling import FormKind, SamplingOptions
     from flowforge.flows.scopes import Scope
     from flowforge.flows.session import FlowSession
-    from flowforge.language.program import GrammarSpec, JsonValue
+    from flowforge.language.answer_specs import GrammarSpec
+    from flowforge.language.program import JsonValue
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import anyio
 from flowforge.errors import WorkflowError
 from flowforge.flows.answers import require_not_cut_off
 from flowforge.language.answer_grammars import kind_of_grammar
-from flowforge.language.program import GrammarSpec
+from flowforge.language.answer_specs import GrammarSpec
 
 if TYPE_CHECKING:
     from lark import Token, Transformer, Tree

@@ -9,13 +9,13 @@ from flowforge.backends.protocol import Sampling
 from flowforge.errors import WorkflowError
 from flowforge.flows.cached_turns import CacheUse
 from flowforge.flows.durations import seconds_of
+from flowforge.language.answer_specs import AnswerOptions
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.gen_options import (
     DEFAULT_THINKING_TOKENS,
     MOST_THINKING_TOKENS,
     SAMPLING_LIMITS,
 )
-from flowforge.language.program import AnswerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

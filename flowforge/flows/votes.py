@@ -11,7 +11,7 @@ from flowforge.flows.branches import lone_errors
 from flowforge.flows.cursor import Form
 from flowforge.flows.scopes import branch_path
 from flowforge.flows.values import shown_value
-from flowforge.language.program import Vote
+from flowforge.language.join_policies import Vote
 from flowforge.runtime.joins import Value, join_branches
 from flowforge.runtime.state import Failure
 

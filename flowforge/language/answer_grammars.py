@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from flowforge.language.answer_specs import GrammarSpec
 from flowforge.language.diagnostics import Diagnostic
 from flowforge.language.fields import check_keys, place_of, text_of, word_of
-from flowforge.language.program import GrammarSpec
 from flowforge.language.source import Source, Span
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, kind_of_node
 

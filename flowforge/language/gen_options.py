@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flowforge.language.answer_bounds import endless_part, is_endless_regex
 from flowforge.language.answer_grammars import grammar_of
+from flowforge.language.answer_specs import PLAIN_OPTIONS, AnswerOptions, SamplingSpec
 from flowforge.language.fields import (
     check_keys,
     integer_of,
@@ -17,15 +18,15 @@ from flowforge.language.fields import (
     word_of,
 )
 from flowforge.language.named_types import schema_of_entry
-from flowforge.language.program import PLAIN_OPTIONS, AnswerOptions, SamplingSpec
 from flowforge.language.types import ANY, STRING, Choice, Field, Object, type_of_schema
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode, kind_of_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flowforge.language.answer_specs import GrammarSpec
     from flowforge.language.drafts import Context
-    from flowforge.language.program import GrammarSpec, JsonValue
+    from flowforge.language.program import JsonValue
     from flowforge.language.scope import Report
     from flowforge.language.types import Type
     from flowforge.language.yaml_nodes import Entry

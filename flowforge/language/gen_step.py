@@ -16,9 +16,10 @@ from flowforge.language.fields import (
 )
 from flowforge.language.foreign_words import may_mean
 from flowforge.language.gen_options import AnswerForm, form_of, options_of, sampling_of
+from flowforge.language.join_policies import All, Likeliest, Vote
 from flowforge.language.joins import BestDraft, names_of_join
 from flowforge.language.models import model_of_entry
-from flowforge.language.program import All, Gen, Likeliest, Vote
+from flowforge.language.program import Gen
 from flowforge.language.tool_use import TOOL_KEYS, tool_use_of
 from flowforge.language.turns import TurnsDraft, parse_turns
 from flowforge.language.types import NULL, Array, join_types
@@ -28,8 +29,10 @@ from flowforge.language.yaml_nodes import MappingNode, ScalarNode, kind_of_node
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from flowforge.language.answer_specs import SamplingSpec
     from flowforge.language.drafts import Context
-    from flowforge.language.program import Pick, SamplingSpec, ToolUse
+    from flowforge.language.join_policies import Pick
+    from flowforge.language.program import ToolUse
     from flowforge.language.scope import Names, Report
     from flowforge.language.source import Span
     from flowforge.language.template_parser import TemplateDraft

@@ -5,31 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from flowforge.language.program import (
-    All,
-    Ask,
-    Best,
-    Call,
-    First,
-    ForEach,
-    Gen,
-    If,
-    Loop,
-    Parallel,
-    Quorum,
-    Run,
-    Set,
-    Settle,
-    Switch,
-    Vote,
-)
+from flowforge.language.join_policies import All, Best, First, Quorum, Settle, Vote
+from flowforge.language.program import Ask, Call, ForEach, Gen, If, Loop, Parallel, Run, Set, Switch
 from flowforge.language.traversal import blocks_of, expressions_of
 from flowforge.language.types import display_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from flowforge.language.program import Join, Program, Step
+    from flowforge.language.join_policies import Join
+    from flowforge.language.program import Program, Step
 
 EdgeKind = Literal["value", "conversation", "order"]
 _MAX_LABEL_CHARS = 60

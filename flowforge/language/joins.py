@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flowforge.language.fields import check_keys, integer_of, place_of
-from flowforge.language.program import All, Best, First, Quorum, Settle, Vote
+from flowforge.language.join_policies import All, Best, First, Quorum, Settle, Vote
 from flowforge.language.scope import Binding, Names
 from flowforge.language.types import (
     BOOLEAN,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from flowforge.language.drafts import Context
-    from flowforge.language.program import Join
+    from flowforge.language.join_policies import Join
     from flowforge.language.source import Span
     from flowforge.language.types import Type
     from flowforge.language.value_drafts import ValueDraft

@@ -9,11 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from flowforge.language.answer_specs import PLAIN_OPTIONS
+from flowforge.language.join_policies import All, Vote
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowforge.errors import Location
+    from flowforge.language.answer_specs import AnswerOptions, GrammarSpec, SamplingSpec
     from flowforge.language.expressions import Expression
+    from flowforge.language.join_policies import Join, Pick
     from flowforge.language.remote_models import RemoteModel
     from flowforge.language.templates import Template
     from flowforge.language.types import Type
@@ -38,132 +43,11 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class SamplingSpec:
-    """What the author said about sampling; `None` where the file is silent."""
-
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class All:
-    """Every branch; the first failure cancels the rest. The value is the list of all values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """Every branch, failed or not: a list of `{ok, value, error}`, value or error being null.
-
-    error: {code, message, path, help}.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class First:
-    """The value of the first branch that succeeds; the others are cancelled. Fails if all fail.
-
-    Without any branch, as over an empty list, it fails; so do `Best` and `Vote`.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class Quorum:
-    """The values of the first `count` branches that succeed, in item order; others are cancelled.
-
-    Fails as soon as `count` successes are out of reach.
-    """
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The value with the highest score once all have ended; one success is enough.
-
-    score: a number, evaluated for each value with the outer names and `value`. The earliest wins a
-    tie.
-    """
-
-    score: Expression
-
-
-@dataclass(frozen=True, slots=True)
-class Vote:
-    """The value that most branches have; ends, and cancels the others, once that is decided.
-
-    Values are compared as JSON. The one that is earliest in item order wins a tie.
-    """
-
-
-Join: TypeAlias = All | Settle | First | Quorum | Best | Vote
-
-
-@dataclass(frozen=True, slots=True)
-class Likeliest:
-    """The sample that the model found most likely, a token: the highest mean log probability.
-
-    By the model's own distribution: neither temperature nor what holds the answer to a form
-    counts. The earliest wins a tie.
-    """
-
-
-Pick: TypeAlias = All | Best | Likeliest | Vote
-
-
-@dataclass(frozen=True, slots=True)
 class SaidTurn:
     """A turn whose text is given."""
 
     role: Literal["user", "assistant"]
     text: Template
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerOptions:
-    """How an answer is held to its form.
-
-    on_unsupported: "relax" judges only the finished answer by the keywords of a JSON Schema that
-    cannot be enforced while it is written. whitespace: "bounded" allows a little between the tokens
-    of JSON. on_cut: what becomes of an answer that comes to max_tokens before its end; "close" ends
-    it with the shortest valid ending that is found. think: tokens that the model may think before
-    its answer; None where it does not think. scoring: how one of some texts is chosen: "masked"
-    token by token, "exact" by the likelihood of each text as a whole.
-    """
-
-    on_unsupported: Literal["error", "relax"] = "error"
-    whitespace: Literal["compact", "bounded"] = "compact"
-    on_cut: Literal["fail", "close"] = "fail"
-    think: int | None = None
-    scoring: Literal["masked", "exact"] = "masked"
-
-
-PLAIN_OPTIONS = AnswerOptions()
-
-
-@dataclass(frozen=True, slots=True)
-class GrammarSpec:
-    """A grammar that an answer must be a text of.
-
-    text: of the grammar; empty for a shipped one. file: its file or name, as messages call it.
-    folder: where its relative imports look. dialect: lark's, or the mask's own. is_approximate:
-    what the mask cannot do exactly is left to lark, which judges the answer. has_tree: the value is
-    {text, tree} and not the text alone.
-    """
-
-    text: str
-    file: str
-    folder: str | None = None
-    is_shipped: bool = False
-    is_inline: bool = False
-    start: str = "start"
-    parser: Literal["earley", "lalr"] = "earley"
-    dialect: Literal["lark", "llguidance"] = "lark"
-    is_approximate: bool = False
-    has_tree: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowforge.language.answer_grammars import GrammarChecker
+    from flowforge.language.answer_specs import GrammarSpec
     from flowforge.language.named_types import NamedTypes
-    from flowforge.language.program import GrammarSpec, JsonValue, Program
+    from flowforge.language.program import JsonValue, Program
     from flowforge.language.scope import Report
     from flowforge.language.subflows import Subflows
     from flowforge.language.yaml_nodes import Entry

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowforge.language.expressions import Expression
+from flowforge.language.join_policies import Best
 from flowforge.language.program import (
     Ask,
-    Best,
     Block,
     Call,
     ForEach,

@@ -23,9 +23,10 @@ from flowforge.language.yaml_nodes import Entry, MappingNode, SequenceNode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from flowforge.language.answer_specs import SamplingSpec
     from flowforge.language.drafts import Context
     from flowforge.language.expressions import Expression
-    from flowforge.language.program import SamplingSpec, Turn
+    from flowforge.language.program import Turn
     from flowforge.language.source import Span
     from flowforge.language.template_parser import TemplateDraft
     from flowforge.language.value_drafts import ValueDraft

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
+from flowforge.language.join_policies import All, Best, First, Quorum, Settle, Vote
 from flowforge.language.json_values import json_equal, json_text
-from flowforge.language.program import All, Best, First, Quorum, Settle, Vote
 from flowforge.planning.costs import Cost, beside, one_cost_of
 from flowforge.planning.generations import Outcome
 from flowforge.planning.quantity import UNBOUNDED, Quantity, exactly, total
@@ -24,16 +24,8 @@ from flowforge.planning.values import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flowforge.language.program import (
-        Block,
-        ForEach,
-        If,
-        Join,
-        JsonValue,
-        Loop,
-        Parallel,
-        Switch,
-    )
+    from flowforge.language.join_policies import Join
+    from flowforge.language.program import Block, ForEach, If, JsonValue, Loop, Parallel, Switch
     from flowforge.planning.planner import Planner
     from flowforge.planning.scope import PlanScope
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flowforge.language.program import All, Settle
+from flowforge.language.join_policies import All, Settle
 from flowforge.planning.quantity import NONE, Quantity, exactly, longest, one_of, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flowforge.language.program import Join
+    from flowforge.language.join_policies import Join
 
 
 @dataclass(frozen=True, slots=True)

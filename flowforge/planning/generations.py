@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from flowforge.backends.prefix_trie import PrefixTrie
-from flowforge.language.program import All, Gen, SaidTurn, WrittenTurn
+from flowforge.language.join_policies import All
+from flowforge.language.program import Gen, SaidTurn, WrittenTurn
 from flowforge.planning.answer_size import most_thoughts, size_of_answer, value_of_answer
 from flowforge.planning.costs import Cost
 from flowforge.planning.plan import PlannedGeneration, ReadAgain

@@ -14,9 +14,10 @@ from flowforge.language.schemas import SchemaProblem
 
 if TYPE_CHECKING:
     from flowforge.language.answer_grammars import GrammarProblem
+    from flowforge.language.answer_specs import GrammarSpec
     from flowforge.language.diagnostics import Diagnostic
     from flowforge.language.loader import LoadResult
-    from flowforge.language.program import GrammarSpec, JsonValue, Program
+    from flowforge.language.program import JsonValue, Program
     from flowforge.language.schemas import SchemaUse
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, assert_never
 
 from flowforge.errors import WorkflowError
+from flowforge.language.join_policies import All, Best, First, Quorum, Settle, Vote
 from flowforge.language.json_values import json_equal, kind_of_value
-from flowforge.language.program import All, Best, First, Quorum, Settle, Vote
 from flowforge.runtime.layers import Layered
 from flowforge.runtime.retries import NOT_JOINED
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from flowforge.language.expressions import Expression
-    from flowforge.language.program import Join, JsonValue
+    from flowforge.language.join_policies import Join
+    from flowforge.language.program import JsonValue
     from flowforge.runtime.state import Failure
 
 KeyT = TypeVar("KeyT")

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from flowforge.backends.protocol import GenerateRequest
-from flowforge.language.program import PLAIN_OPTIONS, AnswerOptions, GrammarSpec
+from flowforge.language.answer_specs import PLAIN_OPTIONS, AnswerOptions, GrammarSpec
 from flowforge.serving.failures import bad_request
 from flowforge.serving.requests import ChatRequest
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from flowforge.grammars.lark.source import LarkSource
-    from flowforge.language.program import GrammarSpec
+    from flowforge.language.answer_specs import GrammarSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def _matcher(told: str) -> LLMatcher | None:
 def _grammar_matcher(asked: dict[str, Any]) -> LLMatcher | None:
     from flowforge.backends.answer_grammars import load_grammar
     from flowforge.grammars.lark.grammar import LarkGrammar
-    from flowforge.language.program import GrammarSpec
+    from flowforge.language.answer_specs import GrammarSpec
 
     grammar = load_grammar(GrammarSpec(**asked))
     return grammar.byte_matcher() if isinstance(grammar, LarkGrammar) else None

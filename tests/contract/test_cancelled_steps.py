@@ -18,7 +18,8 @@ from flowforge.flows.execution import start_flow
 from flowforge.journal.journal import Journal
 from flowforge.journal.records import RunBegun
 from flowforge.journal.writer import JournalWriter
-from flowforge.language.program import Catch, Retry, Settle
+from flowforge.language.join_policies import Settle
+from flowforge.language.program import Catch, Retry
 from flowforge.runtime.events import StepCancelled, StepFailed, StepRetried, StepStarted
 from flowforge.runtime.run import RunFailedError, start
 from flowforge.runtime.run_journal import RunJournal

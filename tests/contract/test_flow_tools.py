@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, WithJsonSchema
 import flowforge as ff
 from flowforge.backends.protocol import GenerateRequest
 from flowforge.grammars.tool_formats import NamedTool
-from flowforge.language.program import AnswerOptions
+from flowforge.language.answer_specs import AnswerOptions
 from flowforge.runtime.events import Fact, StepFinished, StepRetried, ToolReturned
 from flowforge.testing import calls, in_turn, script
 

@@ -34,7 +34,7 @@ from flowforge.backends.remote.backend import open_remote
 from flowforge.backends.remote.server import Waiting
 from flowforge.errors import EngineError
 from flowforge.grammars.tool_formats import NamedTool, ToolDefinition
-from flowforge.language.program import AnswerOptions, GrammarSpec
+from flowforge.language.answer_specs import AnswerOptions, GrammarSpec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -21,7 +21,8 @@ from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.errors import EngineError, WorkflowError
 from flowforge.journal.journal import Journal
 from flowforge.journal.writer import JournalWriter
-from flowforge.language.program import Catch, First, Retry
+from flowforge.language.join_policies import First
+from flowforge.language.program import Catch, Retry
 from flowforge.runtime.checking import load
 from flowforge.runtime.definitions import definitions_of
 from flowforge.runtime.events import (

@@ -12,9 +12,10 @@ import pytest
 from flowforge.backends.passing import PassingConversation
 from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.errors import EngineError, Location, WorkflowError
+from flowforge.language.answer_specs import SamplingSpec
 from flowforge.language.expression_nodes import FieldOf, Name
 from flowforge.language.expressions import Expression
-from flowforge.language.program import Block, ForEach, Gen, Output, Program, SamplingSpec, Step
+from flowforge.language.program import Block, ForEach, Gen, Output, Program, Step
 from flowforge.language.templates import Template
 from flowforge.language.types import AnyType
 from flowforge.runtime.clock import MonotonicClock

@@ -21,7 +21,7 @@ from flowforge.journal.journal import Journal
 from flowforge.journal.records import RunBegun
 from flowforge.journal.step_cache import CachedResult
 from flowforge.journal.writer import JournalWriter
-from flowforge.language.program import SamplingSpec
+from flowforge.language.answer_specs import SamplingSpec
 from flowforge.runtime.checking import load_file
 from flowforge.runtime.definitions import definitions_of
 from flowforge.runtime.history import history_of

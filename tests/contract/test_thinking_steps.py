@@ -25,8 +25,8 @@ from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.engine.config import EngineConfig
 from flowforge.errors import WorkflowError
 from flowforge.grammars.tool_formats import ToolDefinition
+from flowforge.language.answer_specs import AnswerOptions
 from flowforge.language.loader import load_text, require_program
-from flowforge.language.program import AnswerOptions
 from flowforge.runtime.events import RunFinished, StepFinished, StepText
 from flowforge.runtime.run import start
 

@@ -13,7 +13,7 @@ from flowforge.engine.config import EngineConfig
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationRequest, TokensArrived
 from flowforge.grammars import compile_json_schema, validate_json
-from flowforge.language.program import AnswerOptions
+from flowforge.language.answer_specs import AnswerOptions
 
 if TYPE_CHECKING:
     from pathlib import Path

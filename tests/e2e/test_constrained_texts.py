@@ -10,7 +10,9 @@ from programs import gen, program, template
 
 from flowforge.backends.engine import open_engine_backend
 from flowforge.engine.config import EngineConfig
-from flowforge.language.program import All, SaidTurn, SamplingSpec
+from flowforge.language.answer_specs import SamplingSpec
+from flowforge.language.join_policies import All
+from flowforge.language.program import SaidTurn
 from flowforge.runtime.events import RunFinished
 from flowforge.runtime.run import start
 

@@ -10,7 +10,7 @@ import pytest
 from flowforge.backends.answer_grammars import value_of_answer
 from flowforge.backends.engine import open_engine_backend
 from flowforge.backends.protocol import GenerateRequest, GenerationDone, Sampling
-from flowforge.language.program import GrammarSpec
+from flowforge.language.answer_specs import GrammarSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from flowforge.backends.engine import open_engine_backend
 from flowforge.journal.journal import Journal
 from flowforge.journal.records import RunBegun
 from flowforge.journal.writer import JournalWriter
-from flowforge.language.program import SamplingSpec
+from flowforge.language.answer_specs import SamplingSpec
 from flowforge.runtime.definitions import definitions_of
 from flowforge.runtime.events import RunFinished
 from flowforge.runtime.people import PreparedAnswers, nobody

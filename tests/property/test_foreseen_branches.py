@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from programs import Stage, block, for_each, gen, program
 
 from flowforge.errors import EngineError, FlowForgeError
-from flowforge.language.program import All, First, Quorum, Retry, Settle
+from flowforge.language.join_policies import All, First, Quorum, Settle
+from flowforge.language.program import Retry
 from flowforge.runtime.commands import Begin, CancelRun, PartClosed, StartGeneration
 from flowforge.runtime.events import StepFinished
 from flowforge.runtime.seeds import derived_fraction

@@ -15,7 +15,8 @@ from programs import Stage, answer_all, block, expr, for_each, gen, if_, loop, p
 
 from flowforge.backends.script import ScriptBackend, ScriptedAnswer
 from flowforge.errors import EngineError, FlowForgeError
-from flowforge.language.program import Best, Catch, Gen, Retry, Settle, Vote
+from flowforge.language.join_policies import Best, Settle, Vote
+from flowforge.language.program import Catch, Gen, Retry
 from flowforge.runtime.commands import Begin, Broken, Cancelled, CancelRun, Succeeded
 from flowforge.runtime.events import (
     RunCancelled,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowforge.grammars import check_schema
 from flowforge.grammars.lark.shipped import PREFIX, shipped_names
-from flowforge.language.program import GrammarSpec
+from flowforge.language.answer_specs import GrammarSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

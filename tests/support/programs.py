@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowforge.backends.protocol import GenerationDone, Usage
 from flowforge.errors import FlowForgeError, Location
+from flowforge.language.answer_specs import SamplingSpec
 from flowforge.language.expression_nodes import Constant
 from flowforge.language.expression_parser import parse_expression
 from flowforge.language.expressions import Expression
@@ -22,7 +23,6 @@ from flowforge.language.program import (
     Output,
     Parallel,
     Program,
-    SamplingSpec,
     Set,
     Step,
     ToolSpec,
@@ -55,7 +55,8 @@ from flowforge.runtime.core import advance, new_state
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from flowforge.language.program import Join, JsonValue, Verb
+    from flowforge.language.join_policies import Join
+    from flowforge.language.program import JsonValue, Verb
     from flowforge.runtime.commands import Outcome, Report, Turn
     from flowforge.runtime.events import Fact
     from flowforge.runtime.state import RunState

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from flowforge.backends.script import ScriptBackend
+from flowforge.language.answer_specs import AnswerOptions
 from flowforge.language.loader import load_text
-from flowforge.language.program import AnswerOptions, Gen, WrittenTurn
+from flowforge.language.program import Gen, WrittenTurn
 from flowforge.runtime import checking
 from flowforge.runtime.run import start
 

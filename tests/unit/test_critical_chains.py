@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from programs import block, for_each, gen, loop, never, program, set_
 
-from flowforge.language.program import SamplingSpec
+from flowforge.language.answer_specs import SamplingSpec
 from flowforge.runtime.commands import Begin, StartGeneration
 from flowforge.runtime.core import advance, new_state
 from flowforge.runtime.graph import graph_of

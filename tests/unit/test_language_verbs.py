@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from flowforge.language.join_policies import All, Best, Quorum, Settle, Vote
 from flowforge.language.loader import load_text, require_program
 from flowforge.language.program import (
-    All,
     Ask,
-    Best,
     Block,
     Call,
     ForEach,
@@ -18,11 +17,8 @@ from flowforge.language.program import (
     If,
     Loop,
     Parallel,
-    Quorum,
     Retry,
-    Settle,
     Switch,
-    Vote,
     WrittenTurn,
 )
 from flowforge.language.types import display_type

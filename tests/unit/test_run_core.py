@@ -9,7 +9,7 @@ from programs import block, for_each, gen, never, program
 from flowforge.backends.protocol import GenerationDone, Usage
 from flowforge.collector import resting_collector
 from flowforge.errors import InternalError
-from flowforge.language.program import SamplingSpec
+from flowforge.language.answer_specs import SamplingSpec
 from flowforge.runtime.commands import (
     Answered,
     Begin,

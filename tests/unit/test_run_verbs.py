@@ -26,22 +26,17 @@ from programs import (
 )
 
 from flowforge.errors import EngineError, InternalError, WorkflowError
+from flowforge.language.answer_specs import SamplingSpec
+from flowforge.language.join_policies import All, Best, First, Quorum, Settle, Vote
 from flowforge.language.program import (
-    All,
-    Best,
     Case,
     Catch,
-    First,
     Input,
-    Quorum,
     Required,
     Retry,
     Run,
     SaidTurn,
-    SamplingSpec,
-    Settle,
     Switch,
-    Vote,
     WrittenTurn,
 )
 from flowforge.language.types import STRING

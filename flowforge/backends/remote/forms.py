@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from flowforge.backends.protocol import GenerateRequest, JsonValue
     from flowforge.grammars.tool_formats import ToolCall
-    from flowforge.language.program import GrammarSpec
+    from flowforge.language.answer_specs import GrammarSpec
     from flowforge.language.remote_models import RemoteModel
 
 _ANSWER = "answer"

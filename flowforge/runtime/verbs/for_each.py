@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flowforge.errors import WorkflowError
+from flowforge.language.join_policies import All
 from flowforge.language.json_values import kind_of_value
-from flowforge.language.program import All, ForEach
+from flowforge.language.program import ForEach
 from flowforge.runtime.joins import join_branches, needs_all, picks_one
 from flowforge.runtime.verbs.branches import end_of_branch
 from flowforge.runtime.verbs.rules import Finish, OpenBranch, Reaction, VerbRules

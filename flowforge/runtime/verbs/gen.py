@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flowforge.backends.protocol import GenerateRequest, GenerationDone, Sampling
 from flowforge.errors import FlowForgeError, WorkflowError
+from flowforge.language.join_policies import All, Likeliest
 from flowforge.language.json_values import kind_of_value
-from flowforge.language.program import All, Gen, Likeliest, SaidTurn, WrittenTurn
+from flowforge.language.program import Gen, SaidTurn, WrittenTurn
 from flowforge.runtime.commands import Said, ToolResults
 from flowforge.runtime.joins import Value, join_branches
 from flowforge.runtime.layers import Layered
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
     from flowforge.backends.protocol import ToolOffer
     from flowforge.grammars.tool_formats import ToolCall
-    from flowforge.language.program import JsonValue, SamplingSpec, Step
+    from flowforge.language.answer_specs import SamplingSpec
+    from flowforge.language.program import JsonValue, Step
     from flowforge.language.templates import Template
     from flowforge.runtime.joins import End
     from flowforge.runtime.verbs.rules import Action, BranchEnd, Source, StepContext, WorkEnd

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowforge.language.program import All, Parallel
+from flowforge.language.join_policies import All
+from flowforge.language.program import Parallel
 from flowforge.runtime.joins import join_branches, picks_one
 from flowforge.runtime.verbs.branches import end_of_branch
 from flowforge.runtime.verbs.rules import Finish, OpenBranch, Reaction, VerbRules
