@@ -25,6 +25,10 @@ _MOST_OF_A_KEY = 8_192
 _MOST_IN_ALL = 131_072
 """Tokens that are remembered; an index takes some 200 bytes for each."""
 
+_NUM_FOLLOWED = 64
+"""How far from its end a prompt is followed, token by token: a guess needs no longer agreement, and
+all before it is indexed at once. The engine's thread does it, while other texts wait."""
+
 
 @dataclass(eq=False, slots=True)
 class _Text:
@@ -57,6 +61,7 @@ class LookupDrafter:
         history = None if key is None else self._histories.get(key)
         if history is not None:
             cursors.append(Cursor(history))
+        own.extend(tokens[: max(0, len(tokens) - _NUM_FOLLOWED)])
         text = _Text(own, tuple(cursors))
         self._read(text, tokens)
         return text
@@ -76,8 +81,7 @@ class LookupDrafter:
             # Begun anew: texts that are being written go on in the old one.
             self._num_tokens -= num_kept
             history = self._histories[key] = TokenIndex()
-        for token_id in (_BETWEEN, *said):
-            history.append(token_id)
+        history.extend((_BETWEEN, *said))
         self._num_tokens += len(said) + 1
         self._histories.move_to_end(key)
         while self._num_tokens > self._most_in_all and len(self._histories) > 1:

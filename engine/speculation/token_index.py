@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ class TokenIndex:
         self.tokens.append(token_id)
         if len(self.tokens) >= RUN_LEN:
             self._behind[tuple(self.tokens[-RUN_LEN:])] = len(self.tokens)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """As `append` of each, in a fraction of the time."""
+        first = max(0, len(self.tokens) - RUN_LEN + 1)
+        self.tokens.extend(tokens)
+        runs = zip(*(self.tokens[first + idx :] for idx in range(RUN_LEN)), strict=False)
+        self._behind.update(zip(runs, itertools.count(first + RUN_LEN), strict=False))
 
     def find(self, run: Sequence[int]) -> int | None:
         """The place behind the last occurrence of a run of `RUN_LEN` tokens."""

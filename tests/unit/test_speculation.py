@@ -21,6 +21,7 @@ from flowforge.engine.sequence import (
 from flowforge.engine.speculation.lookup import LookupDrafter
 from flowforge.engine.speculation.model_drafter import ModelDrafter
 from flowforge.engine.speculation.speculator import Speculation, Speculator
+from flowforge.engine.speculation.token_index import TokenIndex
 
 if TYPE_CHECKING:
     from flowforge.engine.core import EngineCore
@@ -184,6 +185,31 @@ def test_a_guess_stays_with_the_longer_agreement() -> None:
     tokens = [5, 6, 7, 8, 9, 1, 2, 7, 8, 9, 3, 4, 5, 6, 7, 8, 9]
 
     assert [1] == guess(LookupDrafter(), tokens, most=1)
+
+
+def test_the_beginning_of_a_long_prompt_is_guessed_from() -> None:
+    tokens = [*range(1_000), 5, 6, 7]
+
+    assert [8, 9, 10, 11] == guess(LookupDrafter(), tokens)
+
+
+@pytest.mark.parametrize("num_known", range(6))
+@pytest.mark.parametrize("num_added", range(6))
+def test_tokens_added_at_once_are_found_like_those_added_one_by_one(
+    num_known: int, num_added: int
+) -> None:
+    tokens = [1, 2, 3, 1, 2, 3, 4, 1, 2, 3][: num_known + num_added]
+    at_once, one_by_one = TokenIndex(), TokenIndex()
+    for token in tokens[:num_known]:
+        at_once.append(token)
+
+    at_once.extend(tokens[num_known:])
+    for token in tokens:
+        one_by_one.append(token)
+
+    assert one_by_one.tokens == at_once.tokens
+    runs = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 3, 4), (4, 1, 2)]
+    assert [one_by_one.find(run) for run in runs] == [at_once.find(run) for run in runs]
 
 
 def test_what_others_of_a_kind_said_is_guessed() -> None:
