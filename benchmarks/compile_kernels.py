@@ -77,7 +77,9 @@ def compile_others(dtype: torch.dtype, *, has_float8: bool) -> None:
         for plane in (rounded.view(torch.uint8), scales.unsqueeze(-1)):
             store.copy_slots(plane.flatten(0, 1), slots, slots + 8, slots)
     kinds: list[QuantizedKind | Literal["float8"]] = ["q4_0", "q8_0"]
-    for kind in [*kinds, "float8"] if has_float8 else kinds:
+    if has_float8:
+        kinds.append("float8")
+    for kind in kinds:
         for num_rows in (1, 32, 64):
             linear_error(random_matrix(kind, 256, 1024, "cpu"), num_rows, dtype)
 
