@@ -47,26 +47,32 @@ class ToolSpec(_Body):
     """A tool that the model may call."""
 
     type: Literal["function"]
+    """The only kind that there is."""
     function: FunctionSpec
+    """What the model is told of it."""
 
 
 class FunctionName(_Body):
     """A function by its name."""
 
     name: str
+    """As one of `tools` says it."""
 
 
 class NamedChoice(_Body):
     """The tool that the model must call."""
 
     type: Literal["function"]
+    """The only kind that there is."""
     function: FunctionName
+    """The one that is called."""
 
 
 class CalledFunction(_Body):
     """What an earlier answer called. arguments: JSON text."""
 
     name: str
+    """Of one of `tools`."""
     arguments: str
     """JSON text."""
 
@@ -75,8 +81,11 @@ class Call(_Body):
     """A call of an earlier answer."""
 
     id: str
+    """By which a tool's message answers it."""
     type: Literal["function"] = "function"
+    """The only kind that there is."""
     function: CalledFunction
+    """What was called."""
 
 
 class Part(_Body):
@@ -85,7 +94,9 @@ class Part(_Body):
     type: str
     """`text` or `refusal`."""
     text: str | None = None
+    """Of a part that is `text`."""
     refusal: str | None = None
+    """Of a part that is `refusal`."""
 
 
 class ChatMessage(_Body):
@@ -98,6 +109,7 @@ class ChatMessage(_Body):
     name: str | None = None
     """Who says it; told by chat templates that have names."""
     refusal: str | None = None
+    """What an assistant said in place of an answer."""
     tool_calls: list[Call] | None = None
     """What an assistant's message called."""
     tool_call_id: str | None = None
@@ -110,7 +122,9 @@ class SchemaSpec(_Body):
     model_config = ConfigDict(extra="ignore", strict=True, populate_by_name=True)
 
     name: str = Field(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")
+    """For the client's own use."""
     description: str | None = None
+    """For the client's own use."""
     json_schema: dict[str, Any] | bool | None = Field(default=None, alias="schema")
     """The schema."""
     strict: bool | None = None
@@ -121,6 +135,7 @@ class ResponseFormat(_Body):
     """The form of an answer."""
 
     type: Literal["text", "json_object", "json_schema"]
+    """Any text, any JSON object, or JSON of a schema."""
     json_schema: SchemaSpec | None = None
     """With `json_schema` as the type."""
 
@@ -165,6 +180,7 @@ class SamplingFields(_Body):
     stream: bool | None = None
     """Send the answer as events, while it is written."""
     stream_options: StreamOptions | None = None
+    """Of a stream."""
     max_tokens: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """Of the answer, at most."""
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -243,6 +259,11 @@ class ChatRequest(SamplingFields):
     continue_final_message: bool | None = None
     """Go on with the last message instead of answering it."""
 
+    @property
+    def strict_tools(self) -> frozenset[str]:
+        """The names of tools whose calls must be held to their whole schemas."""
+        return frozenset(tool.function.name for tool in self.tools or () if tool.function.strict)
+
     @model_validator(mode="after")
     def _fits_together(self) -> ChatRequest:
         if self.top_logprobs is not None and not self.logprobs:
@@ -265,6 +286,7 @@ class CompletionRequest(SamplingFields):
     prompt: str | list[str] | list[int] | list[list[int]]
     """One or several, each a text or token ids."""
     max_tokens: int | None = Field(default=_TOKENS_OF_COMPLETIONS, ge=0, le=2**31 - 1)
+    """Of each text, at most."""
     best_of: int | None = Field(default=None, ge=1, le=128)
     """As many as `n`."""
     echo: bool | None = None
@@ -304,6 +326,7 @@ class TokenizeRequest(_Body):
     """POST /tokenize. One of prompt and messages."""
 
     model: str | None = None
+    """One of the server's names, if any."""
     prompt: str | None = None
     """A text."""
     messages: list[ChatMessage] | None = Field(default=None, min_length=1)
@@ -326,7 +349,9 @@ class DetokenizeRequest(_Body):
     """POST /detokenize."""
 
     model: str | None = None
+    """One of the server's names, if any."""
     tokens: list[int]
+    """Token ids."""
 
 
 class RunRequest(_Body):

@@ -86,12 +86,19 @@ def test_every_code_that_the_server_tells_is_on_the_page() -> None:
     assert told | named == {code for code, _, _ in ERROR_CODES}
 
 
-def test_every_field_of_a_request_has_a_type_on_the_page() -> None:
-    page = pages()["http.md"]
+def test_every_route_and_field_of_a_request_says_what_it_is() -> None:
+    page, document = pages()["http.md"], openapi_document()
 
-    for path, methods in openapi_document()["paths"].items():
+    for path, methods in document["paths"].items():
         assert [] == [one for one in methods if f"## {one.upper()} {path}\n" not in page]
     assert "any value" not in page
+    assert [] == [
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        if name != "Error"
+        for field, told in schema["properties"].items()
+        if not told.get("description")
+    ]
 
 
 def test_every_public_name_is_on_the_page_with_what_it_is_for() -> None:
