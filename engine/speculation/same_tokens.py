@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from flowforge.engine.models.config_keys import read_json_object
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def require_same_tokens(directory: Path, small: Path) -> None:
-    """Raise EngineError EN230 unless the models in two directories have equal token ids."""
+    """Raise EngineError EN230 unless the models in two directories have equal token ids.
+
+    EN111 for a tokenizer.json that is no JSON object.
+    """
     if _ids(directory) != _ids(small):
         raise EngineError(
             "EN230",
@@ -22,14 +25,15 @@ def require_same_tokens(directory: Path, small: Path) -> None:
 
 
 def _ids(directory: Path) -> object:
-    try:
-        text = (directory / "tokenizer.json").read_text("utf-8")
-    except OSError as error:
+    path = directory / "tokenizer.json"
+    described = read_json_object(path) if path.is_file() else {}
+    model = described.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if vocab is None:
         raise EngineError(
             "EN230",
-            f"{str(directory)!r} has no tokenizer.json to compare token ids by: {error.strerror}",
+            f"{str(directory)!r} has no tokenizer.json with a vocabulary to compare token ids by",
             help="draft_model needs two models with a tokenizer.json",
-        ) from error
-    described: dict[str, Any] = json.loads(text)
-    added = {(one["id"], one["content"]) for one in described.get("added_tokens", [])}
-    return described["model"].get("vocab"), added
+        )
+    added = described.get("added_tokens") or []
+    return vocab, {(one.get("id"), one.get("content")) for one in added}

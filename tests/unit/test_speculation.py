@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,10 +21,14 @@ from flowforge.engine.sequence import (
 )
 from flowforge.engine.speculation.lookup import LookupDrafter
 from flowforge.engine.speculation.model_drafter import ModelDrafter
+from flowforge.engine.speculation.same_tokens import require_same_tokens
 from flowforge.engine.speculation.speculator import Speculation, Speculator
 from flowforge.engine.speculation.token_index import TokenIndex
+from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from flowforge.engine.core import EngineCore
     from flowforge.engine.speculation.drafter import Drafter
 
@@ -162,6 +167,37 @@ def test_right_guesses_grow_and_half_right_ones_shrink() -> None:
     assert 6 == speculation.most
     speculation.learn(6, 2)
     assert 3 == speculation.most
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [(None, "EN230"), ("{", "EN111"), ("[]", "EN111"), ("{}", "EN230"), ('{"model": 1}', "EN230")],
+)
+def test_a_model_without_a_readable_vocabulary_does_not_guess_for_another(
+    tmp_path: Path, text: str | None, code: str
+) -> None:
+    large, small = tmp_path / "large", tmp_path / "small"
+    for folder, told in ((large, '{"model": {"vocab": {"a": 0}}}'), (small, text)):
+        folder.mkdir()
+        if told is not None:
+            (folder / "tokenizer.json").write_text(told)
+
+    with pytest.raises(EngineError) as caught:
+        require_same_tokens(large, small)
+
+    assert code == caught.value.code
+
+
+def test_models_of_equal_token_ids_guess_for_each_other(tmp_path: Path) -> None:
+    token = {"id": 1, "content": "<end>", "special": True}
+    for name, added in (("one", [token]), ("same", [{**token, "special": False}]), ("other", [])):
+        (tmp_path / name).mkdir()
+        told = {"model": {"vocab": {"a": 0}}, "added_tokens": added}
+        (tmp_path / name / "tokenizer.json").write_text(json.dumps(told))
+
+    require_same_tokens(tmp_path / "one", tmp_path / "same")
+    with pytest.raises(EngineError, match=r"EN230.*has other tokens"):
+        require_same_tokens(tmp_path / "one", tmp_path / "other")
 
 
 def guess(
