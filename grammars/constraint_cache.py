@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 CompiledT = TypeVar("CompiledT")
+FoundT = TypeVar("FoundT")
 
 _MAX_ENTRIES = 256
 
@@ -33,9 +34,7 @@ class ConstraintCache(Generic[CompiledT]):
         """What `key` stands for, if it was compiled; never waits. Raises a kept refusal."""
         with self._lock:
             found = self._entries.get(key)
-        if isinstance(found, FlowForgeError):
-            raise found
-        return found
+        return _given(found)
 
     def get(self, key: Hashable, compile: Callable[[], CompiledT]) -> CompiledT:
         """What `key` stands for: kind, source and options. Compiles it at first, on this thread.
@@ -54,9 +53,7 @@ class ConstraintCache(Generic[CompiledT]):
             if ready is None:
                 return self._compile(key, compile)
             ready.wait()
-        if isinstance(found, FlowForgeError):
-            raise found
-        return found
+        return _given(found)
 
     def _compile(self, key: Hashable, compile: Callable[[], CompiledT]) -> CompiledT:
         entry: CompiledT | FlowForgeError | None = None
@@ -73,3 +70,10 @@ class ConstraintCache(Generic[CompiledT]):
                         self._entries.popitem(last=False)
                 self._under_way.pop(key).set()
         return compiled
+
+
+def _given(found: FoundT | FlowForgeError) -> FoundT:
+    if isinstance(found, FlowForgeError):
+        # Without what it has from before: each raise would add its frames, and keep them alive.
+        raise found.with_traceback(None)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
@@ -44,6 +45,21 @@ def test_a_refusal_is_kept() -> None:
             cache.get("a", refuse)
 
     assert ["asked"] == asked
+
+
+def test_a_refusal_that_is_raised_again_holds_no_frames_of_before() -> None:
+    cache: ConstraintCache[CompiledConstraint] = ConstraintCache()
+
+    def refuse() -> CompiledConstraint:
+        raise WorkflowError("WF411", "too large")
+
+    def depth_of_refusal() -> int:
+        with pytest.raises(WorkflowError) as caught:
+            cache.get("a", refuse)
+        return len(traceback.extract_tb(caught.value.__traceback__))
+
+    depth_of_refusal()
+    assert depth_of_refusal() == depth_of_refusal()
 
 
 def test_another_error_is_not_kept() -> None:
