@@ -116,6 +116,6 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         *(API_KEYS, OTEL_DISABLED, OTEL_EXPORTER, OTEL_ENDPOINT, OTEL_TRACES_ENDPOINT),
     ),
     "Read by libraries": _HUB,
-    "Tests of FlowForge": (FAILPOINT,),
+    "For tests of FlowForge itself": (FAILPOINT,),
 }
 """All of them, as they are shown to readers."""

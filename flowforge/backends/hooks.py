@@ -62,7 +62,7 @@ SeenRole = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class SeenTurn:
-    """One turn of a conversation as a hook sees it."""
+    """One turn of a conversation as a hook sees it. text: its content, before any template."""
 
     role: SeenRole
     text: str
@@ -85,7 +85,11 @@ class Prompted:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a model has written. calls: the tools that it calls, which a hook can only block."""
+    """What a model has written.
+
+    source, client, annotations: as in Prompted. text: the answer, whole. calls: the tools that it
+    calls, which a hook can only block.
+    """
 
     source: str
     client: str
@@ -100,7 +104,11 @@ After: TypeAlias = Callable[[Written], object]
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Functions that are called in order; what one returns the next one sees."""
+    """Functions that are called in order; what one returns the next one sees.
+
+    before: each takes a Prompted and returns turns, or nothing to leave them. after: each takes a
+    Written and returns a text, or nothing to leave it. Both may be async, and may raise Blocked.
+    """
 
     before: tuple[Before, ...] = ()
     after: tuple[After, ...] = ()

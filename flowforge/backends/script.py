@@ -101,9 +101,13 @@ class RecordedPrompt:
 
 
 class ScriptBackend:
-    """A backend that answers from a table."""
+    """A backend that answers from a table; `testing.script` makes one of plain values.
+
+    Holds no model and no memory: it need not be closed, and serves any number of runs.
+    """
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
+        """answers: by step path, in which `*` is any text; a list is used up one by one."""
         self._desk = _Desk(answers)
 
     @property

@@ -15,6 +15,8 @@ from flowforge.cli.failures import guarded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+# Beside the workflow and not at an address: it is that of the version which is installed, editors
+# need no network for it, and a path in the first line counts from the workflow.
 SCHEMA_FILE = "flowforge.schema.json"
 
 

@@ -122,7 +122,7 @@ class BranchTask(Generic[T]):
 
 
 class BranchTasks(Generic[T]):
-    """The tasks of `Fork.start`, in the order of their items."""
+    """The tasks of `Fork.start`: a sequence of BranchTask, in the order of their items."""
 
     def __init__(self, tasks: Sequence[BranchTask[T]]) -> None:
         self._tasks = tuple(tasks)
@@ -142,7 +142,10 @@ class BranchTasks(Generic[T]):
 
     @property
     def result(self) -> T:
-        """What the first of them in order returned: under join="first", the winner."""
+        """What the first of them in order returned: under join="first", the winner.
+
+        Raises as `BranchTask.result` where none returned.
+        """
         finished = [task for task in self._tasks if task.is_finished]
         return (finished or list(self._tasks))[0].result
 

@@ -427,7 +427,7 @@ class Chat:
 
 
 class Branch(Chat):
-    """One of the chats of a fork."""
+    """One of the chats of a fork: all of `Chat`, and closed at the end of the fork's block."""
 
     def __init__(self, cursor: Cursor, board: TaskBoard, path: str) -> None:
         super().__init__(cursor)
@@ -448,7 +448,7 @@ class Branch(Chat):
 
 
 class Fork:
-    """The branches of `Chat.fork`."""
+    """The branches of `Chat.fork`: a sequence of them, good until the end of its block."""
 
     def __init__(self, branches: Sequence[Branch]) -> None:
         self._branches = tuple(branches)

@@ -17,7 +17,7 @@ _NOT_THE_AUTHORS = sys.stdlib_module_names | {"flowforge", "anyio", "pydantic", 
 
 
 class ChatBusy(WorkflowError):
-    """A chat cannot be changed now: it is being written to, or forks of it are open."""
+    """A chat cannot be changed now: it is being written to, or forks of it are open (WF601)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(

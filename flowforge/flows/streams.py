@@ -25,7 +25,11 @@ _CLOSERS = frozenset(",]}")
 
 
 class TextStream:
-    """Pieces of text as the model writes them; together they are the result."""
+    """Pieces of text as the model writes them, for `async for`; together they are the result.
+
+    Made by `Chat.stream`, good until the end of its block, gone through once. Raises as `Chat.gen`
+    while it is gone through.
+    """
 
     def __init__(self, turn: Turn, texts: AsyncGenerator[str]) -> None:
         self._turn = turn
@@ -52,7 +56,11 @@ class TextStream:
 
 
 class ValueStream(Generic[T]):
-    """The JSON value as far as it is closed, each time that more of it has; then the result."""
+    """The JSON value as far as it is closed, each time that more of it has; then the result.
+
+    Made by `Chat.stream`, good until the end of its block, gone through once, in one of three ways:
+    itself, `parts` or `elements`. Raises as `Chat.gen` while it is gone through.
+    """
 
     def __init__(self, turn: Turn, texts: AsyncGenerator[str], answer: AnswerType[T]) -> None:
         self._turn = turn

@@ -1,4 +1,4 @@
-"""`python -m flowforge.reference DIR`: write the pages into a folder."""
+"""`python -m flowforge.reference [DIR]`: write the pages into a folder, `docs` without a word."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ from pathlib import Path
 from flowforge.reference.pages import pages
 
 if __name__ == "__main__":
+    folder = Path(*sys.argv[1:2] or ["docs"])
     for name, page in pages().items():
-        Path(sys.argv[1], name).write_text(page, encoding="utf-8")
+        (folder / name).write_text(page, encoding="utf-8")

@@ -121,6 +121,11 @@ def argument_meaning(path: str, name: str) -> str:
     return _COMMON_ARGUMENTS[name]
 
 
+def told_arguments() -> dict[str, set[str]]:
+    """The arguments that are told of, by the beginning of their commands."""
+    return {begun: {*told} for begun, told in _ARGUMENTS.items()}
+
+
 def _section(path: str, command: click.Command) -> str:
     context = click.Context(command, info_name=f"flowforge {path}")
     usage = " ".join(command.collect_usage_pieces(context))

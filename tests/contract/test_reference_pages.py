@@ -13,7 +13,10 @@ import pytest
 import flowforge as ff
 from flowforge.cli.app import app
 from flowforge.cli.exit_codes import MEANINGS, ExitCode
-from flowforge.reference.cli_page import argument_meaning, commands_of
+from flowforge.engine.model_store import store_root
+from flowforge.environment import CACHE_HOME, CONFIG_HOME, HOME, JOURNAL, STATE_HOME
+from flowforge.journal.location import default_journal
+from flowforge.reference.cli_page import argument_meaning, commands_of, told_arguments
 from flowforge.reference.docstrings import split_docstring, told_of
 from flowforge.reference.events_page import COMMON
 from flowforge.reference.markdown import MADE, table
@@ -49,6 +52,23 @@ def test_every_command_argument_and_option_says_what_it_is(path: str) -> None:
             assert argument_meaning(path, one.name or "")
         elif isinstance(one, click.Option) and not one.hidden:
             assert one.help, f"{path} {one.opts}"
+
+
+@pytest.mark.parametrize("begun", told_arguments())
+def test_what_is_told_of_arguments_is_of_commands_that_are_there(begun: str) -> None:
+    within = [command for path, command in COMMANDS.items() if f"{path} ".startswith(f"{begun} ")]
+    names = {one.name for command in within for one in command.params}
+
+    assert told_arguments()[begun] <= names
+
+
+def test_folders_are_where_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in (HOME, JOURNAL, CACHE_HOME, STATE_HOME, CONFIG_HOME):
+        monkeypatch.delenv(variable.name, raising=False)
+    page = pages()["configuration.md"]
+
+    for path in (store_root(), default_journal()):
+        assert f"`~/{path.relative_to(Path.home())}" in page
 
 
 def test_every_exit_code_has_a_meaning() -> None:
