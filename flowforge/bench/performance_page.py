@@ -15,12 +15,15 @@ from flowforge.bench.targets import targets_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from flowforge.bench.contestant_process import ContestantName
     from flowforge.bench.pressure import PressureResult
     from flowforge.bench.result_files import Record
     from flowforge.bench.suite import Result
     from flowforge.bench.targets import Target
 
 PAGE = "performance.md"
+_OWN: tuple[ContestantName, ...] = ("flowforge", "flowforge-int4")
+_MAIN_HEAD = ("", "measured", "asked", "by `flowforge bench`")
 _ENGINE_PLOT = "performance-engine.svg"
 _SUITE_PLOT = "performance-workflows.svg"
 
@@ -33,7 +36,8 @@ def performance_files(records: Sequence[Record], made_by: str) -> dict[str, str]
         parts.append(_timed_part(groups.timed))
     if groups.counted:
         parts.append(_counted_part(groups.counted))
-    parts += map(_pressure_part, groups.pressure)
+    if groups.pressure:
+        parts.append(_pressure_part(groups.pressure))
     files = {PAGE: "\n".join(parts)}
     for record in groups.engine[:1]:
         files[_ENGINE_PLOT] = contestant_plot(_engines(record), _machine([record]))
@@ -49,12 +53,20 @@ def main_figures(records: Sequence[Record]) -> str:
         for one in _targets(records)
         if one.is_main
     ]
-    return _table(["", "measured", "asked", "by `flowforge bench`"], rows)
+    return _table(_MAIN_HEAD, rows)
+
+
+def with_main_figures(page: str, records: Sequence[Record]) -> str | None:
+    """A page with the short table in the place of the one that it has; None if it has none."""
+    head, *_ = _table(_MAIN_HEAD, []).splitlines()
+    before, found, behind = page.partition(f"{head}\n")
+    _, end, after = behind.partition("\n\n")
+    return f"{before}{main_figures(records)}\n{after}" if found and end else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Records by what they are of; those of a suite may each hold a part of its workloads."""
+    """Records by what they are of; but for engines, each may hold a part of the workloads."""
 
     engine: list[Record]
     timed: list[Record]
@@ -85,11 +97,16 @@ def _engines(record: Record) -> EngineSuiteResult:
     return record.found
 
 
+def _pressures(records: Sequence[Record]) -> tuple[PressureResult, ...]:
+    return tuple(result for one in records if isinstance(one.found, tuple) for result in one.found)
+
+
 def _targets(records: Sequence[Record]) -> list[Target]:
     groups = _Groups.of(records)
     suites = [_suite(group) for group in (groups.timed, groups.counted) if group]
-    others = [one.found for one in (*groups.engine, *groups.pressure)]
-    return targets_of([*suites, *others])
+    engines = [_engines(one) for one in groups.engine]
+    pressure = [_pressures(groups.pressure)] if groups.pressure else []
+    return targets_of([*suites, *engines, *pressure])
 
 
 def _head(records: Sequence[Record], made_by: str) -> str:
@@ -128,6 +145,9 @@ counted and not timed is the same everywhere. How quick the GPU kernels are has 
 def _engine_part(record: Record) -> str:
     found = _engines(record)
     num_rounds = min(len(one.wall_s) for one in found.times)
+    names = dict.fromkeys(one.contestant for one in found.times)
+    own: list[ContestantName] = [name for name in _OWN if name in names]
+    ratios = "\n".join(_lined(ratio_rows(found, name)) for name in own)
     left_out = "".join(
         f"- {name} was left out: {reason}.\n" for name, reason in found.left_out.items()
     )
@@ -140,13 +160,13 @@ others are measured. {_taken([record])}
 ![How often as quick the engine is as others]({_ENGINE_PLOT})
 
 {_lined(rate_rows(found))}
-{_lined(ratio_rows(found))}
+{ratios}
 - *decode N*: N texts go on behind contexts of their own. *shared N×P*: N texts go on behind P
   tokens that they have in common. *fan-out N×P*: a fresh prompt of P tokens is read, and N texts
   go on behind it. *prefill P*: a fresh prompt of P tokens is read.
 - All run the same weights. FlowForge and llama.cpp multiply the 4-bit groups of one GGUF file as
-  they are stored; transformers has them as bfloat16 or float32. Prompts FlowForge reads by torch's
-  float32 products, as transformers-fp32 does: there the two are alike.
+  they are stored; transformers has them as bfloat16 or float32. llama.cpp rounds the rows that it
+  multiplies by to 8 bits, and so does flowforge-int4; flowforge does not.
 - With one text a step is the time in which weights are read. With many it is arithmetic, and behind
   a shared prefix what each text says itself weighs as much as the prefix, which is read once.
 - transformers is its model and cache in a bare loop, without what `generate` costs beside it.
@@ -219,9 +239,8 @@ def _counted_row(result: Result) -> list[str]:
     ]
 
 
-def _pressure_part(record: Record) -> str:
-    assert isinstance(record.found, tuple)
-    flow = [one for one in record.found if one.baseline == "flow"]
+def _pressure_part(records: Sequence[Record]) -> str:
+    flow = [one for one in _pressures(records) if one.baseline == "flow"]
     columns = dict.fromkeys((one.peak_of, one.share) for one in flow)
     cells = {(one.workload, one.peak_of, one.share): _pressure_cell(one) for one in flow}
     rows = [
@@ -235,7 +254,7 @@ def _pressure_part(record: Record) -> str:
 PA, and how much more that is than with eviction that knows the future of the same accesses
 (Bélády's rule), with shares of the pages that running calls held at most (*held*) and of those
 that all distinct tokens take (*distinct*). Calls that had to give their pages up while they ran:
-{num_preempted:,}. Counts, the same on every machine. {_counted([record])}
+{num_preempted:,}. Counts, the same on every machine. {_counted(records)}
 
 {_table(["flow", *heads], rows)}"""
 

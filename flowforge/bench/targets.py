@@ -69,26 +69,56 @@ def targets_of(found: Iterable[Found]) -> list[Target]:
     ]
 
 
-# What is compared: kind and streams of the scene, the other engine, the bound, words, and whether
-# it is one of the main figures.
-_ENGINE: tuple[tuple[SceneKind, int, ContestantName, float, str, bool], ...] = (
-    ("decode", 1, "transformers-bf16", 3.0, "one text, over transformers in bfloat16", True),
-    ("decode", 1, "llama.cpp", 1.2, "one text, over llama.cpp on the same file", True),
-    ("decode", 16, "llama.cpp", 2.5, "16 texts at a time, over llama.cpp", True),
-    ("shared", 16, "llama.cpp", 4.0, "16 branches behind a shared prefix, over llama.cpp", True),
-    ("shared", 16, "llama.cpp-unified", 4.0, "the same, llama.cpp keeping it once", False),
-    ("prefill", 1, "transformers-bf16", 1.5, "a prompt, over transformers in bfloat16", False),
-    ("prefill", 1, "transformers-fp32", 1.5, "a prompt, over transformers in float32", True),
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """bound: how often as quick as `to` in a scene of this kind and number of texts."""
+
+    kind: SceneKind
+    num_streams: int
+    to: ContestantName
+    bound: float
+    what: str
+    is_main: bool = False
+    contestant: ContestantName = "flowforge"
+
+
+def _in_8_bits(
+    kind: SceneKind, num_streams: int, bound: float, words: str, *, is_main: bool = False
+) -> _Comparison:
+    what = f"{words}, over llama.cpp, both with rows in 8 bits"
+    return _Comparison(kind, num_streams, "llama.cpp", bound, what, is_main, "flowforge-int4")
+
+
+_ENGINE = (
+    _Comparison(
+        "decode", 1, "transformers-bf16", 3.0, "one text, over transformers in bfloat16", True
+    ),
+    _Comparison("decode", 1, "llama.cpp", 1.2, "one text, over llama.cpp on the same file", True),
+    _Comparison("decode", 16, "llama.cpp", 2.5, "16 texts at a time, over llama.cpp", True),
+    _Comparison(
+        "shared", 16, "llama.cpp", 4.0, "16 branches behind a shared prefix, over llama.cpp", True
+    ),
+    _Comparison(
+        "shared", 16, "llama.cpp-unified", 4.0, "16 branches, llama.cpp keeping the prefix once"
+    ),
+    _Comparison("prefill", 1, "transformers-bf16", 1.5, "a prompt, over transformers in bfloat16"),
+    _Comparison(
+        "prefill", 1, "transformers-fp32", 1.5, "a prompt, over transformers in float32", True
+    ),
+    _in_8_bits("decode", 1, 1.2, "one text"),
+    _in_8_bits("decode", 16, 2.5, "16 texts at a time", is_main=True),
+    _in_8_bits("shared", 16, 4.0, "16 branches behind a shared prefix", is_main=True),
 )
 
 
 def _of_engine(result: EngineSuiteResult) -> Iterator[Target]:
     scenes = dict.fromkeys(one.scene for one in result.times)
-    for kind, num_streams, other, bound, words, is_main in _ENGINE:
+    for asked in _ENGINE:
         for scene in scenes:
-            ratio = result.ratio(scene, "flowforge", other)
-            if (scene.kind, scene.num_streams) == (kind, num_streams) and ratio is not None:
-                yield Target(words, "engine", ratio, bound, is_main=is_main)
+            ratio = result.ratio(scene, asked.contestant, asked.to)
+            is_meant = (scene.kind, scene.num_streams) == (asked.kind, asked.num_streams)
+            if is_meant and ratio is not None:
+                yield Target(asked.what, "engine", ratio, asked.bound, is_main=asked.is_main)
 
 
 def _of_suite(suite: SuiteResult) -> Iterator[Target]:

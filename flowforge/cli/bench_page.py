@@ -14,6 +14,8 @@ from flowforge.cli.printing import print_note
 if TYPE_CHECKING:
     from pathlib import Path
 
+_MADE_BY = "flowforge bench page $(find benchmarks/results -name '*.json') --out docs"
+
 
 @click.command
 @click.argument("files", nargs=-1, required=True, type=options.PATH, metavar="FILE...")
@@ -25,21 +27,34 @@ if TYPE_CHECKING:
     required=True,
     help="Write performance.md and its pictures there.",
 )
+@click.option(
+    "--readme",
+    metavar="FILE",
+    type=options.PATH,
+    help="Renew the short table of main figures in this page.",
+)
 @options.traceback
 @guarded
-def page(*, files: tuple[Path, ...], folder: Path, traceback: bool) -> ExitCode:
+def page(
+    *, files: tuple[Path, ...], folder: Path, readme: Path | None, traceback: bool
+) -> ExitCode:
     """Write a page of what runs with --json found: engine, workflows and pressure.
 
     It says what is asked of the engine, what was measured, when, where and by which commands. Runs
-    of `flowforge bench workflows` may each hold a part of the workloads.
+    of `flowforge bench workflows` and `pressure` may each hold a part of the workloads.
     """
-    from flowforge.bench.performance_page import performance_files
+    from flowforge.bench.performance_page import performance_files, with_main_figures
     from flowforge.bench.result_files import read_record
 
-    made_by = "flowforge bench page benchmarks/results/*.json --out docs"
-    written = performance_files([read_record(file) for file in sorted(files)], made_by)
+    records = [read_record(file) for file in sorted(files)]
+    written = {folder / name: text for name, text in performance_files(records, _MADE_BY).items()}
+    if readme is not None:
+        renewed = with_main_figures(readme.read_text(encoding="utf-8"), records)
+        if renewed is None:
+            raise click.UsageError(f"{str(readme)!r} has no table of main figures to renew")
+        written[readme] = renewed
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in written.items():
-        (folder / name).write_text(text, encoding="utf-8")
-        print_note(f"wrote {folder / name}")
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
+        print_note(f"wrote {path}")
     return ExitCode.DONE

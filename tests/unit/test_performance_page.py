@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flowforge.bench.result_files import Found
 
 ROOT = Path(__file__).parents[2]
-MADE_BY = "flowforge bench page benchmarks/results/*.json --out docs"
+MADE_BY = "flowforge bench page $(find benchmarks/results -name '*.json') --out docs"
 RECORDED = sorted((ROOT / "benchmarks" / "results").rglob("*.json"))
 QUIET = Quietness(1.9, 0.05)
 COUNTS = Counts(100, 50, 80, 80, 1.0, 1.1, 20, 20, 60, 30, 0)
@@ -60,7 +60,7 @@ def figures(found: Found) -> dict[str, tuple[str, bool]]:
 def test_the_page_is_what_the_recorded_runs_say(name: str) -> None:
     made = performance_files([read_record(file) for file in RECORDED], MADE_BY)
 
-    # If not: flowforge bench page benchmarks/results/*.json --out docs
+    # If not: MADE_BY, with --readme README.md
     assert made[name] == (ROOT / "docs" / name).read_text("utf-8")
 
 
@@ -146,6 +146,24 @@ def test_the_command_writes_the_page_beside_its_pictures(tmp_path: Path) -> None
     made = (tmp_path / "performance.md").read_text("utf-8")
     assert made.startswith("# Performance\n")
     assert f"wrote {tmp_path / 'performance.md'}" in done.stderr
+
+
+def test_the_command_renews_the_table_of_a_readme(tmp_path: Path) -> None:
+    files = [str(file) for file in RECORDED]
+    told = main_figures([read_record(file) for file in RECORDED])
+    readme, other = tmp_path / "README.md", tmp_path / "other.md"
+    head = told.splitlines()[0]
+    readme.write_text(f"Figures\n\n{head}\n|---|\n| old | 1 |\n\nBehind\n", "utf-8")
+    other.write_text("No table\n", "utf-8")
+
+    words = ["bench", "page", *files, "--out", str(tmp_path), "--readme"]
+    done = CliRunner().invoke(app, [*words, str(readme)])
+    refused = CliRunner().invoke(app, [*words, str(other)])
+
+    assert 0 == done.exit_code, done.output
+    assert f"Figures\n\n{told}\nBehind\n" == readme.read_text("utf-8")
+    assert 2 == refused.exit_code
+    assert "has no table of main figures" in refused.stderr
 
 
 @pytest.mark.parametrize("lacking", ["command", "date", "results"])
