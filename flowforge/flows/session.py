@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from flowforge.runtime.clock import Clock
     from flowforge.runtime.commands import StartQuestion
     from flowforge.runtime.people import Asker
+    from flowforge.runtime.step_parts import StepParts
     from flowforge.runtime.stream import EventStream
 
 
@@ -255,15 +256,13 @@ class FlowSession:
 
         Close the generator to stop early. What an earlier process had of it is not written again.
         """
-        memo = self.memo
+        memo, parts = self.memo, parts_of(request)
         if memo is not None:
             kept = await memo.kept_answer(request)
             if kept is not None:
                 conversation.add_written(kept, request.prefill, request.offer)
                 delta = TextDelta(kept.text, kept.usage.generated_tokens)
-                self.stream.emit(StepText(request.label, delta.text, delta.num_tokens))
-                for part in parts_of(request).told_by(delta):
-                    self.stream.emit(part)
+                self._tell_text(request.label, delta, parts)
                 yield delta
                 yield kept
                 return
@@ -276,16 +275,11 @@ class FlowSession:
 
         asked = replace(request, tell=tell, run_key=str(self.seed))
         items = conversation.generate(asked)
-        parts = parts_of(request)
         is_done = False
         try:
             async for item in items:
                 if isinstance(item, TextDelta):
-                    self.stream.emit(
-                        StepText(request.label, item.text, item.num_tokens, item.is_thought)
-                    )
-                    for part in parts.told_by(item):
-                        self.stream.emit(part)
+                    self._tell_text(request.label, item, parts)
                     if memo is not None:
                         await memo.wrote(request.label, item.token_ids)
                 else:
@@ -324,6 +318,11 @@ class FlowSession:
             raise as_flowforge_error(error) from error
         self.book.enter_scoring(done, self._model_of(conversation))
         return done
+
+    def _tell_text(self, path: str, delta: TextDelta, parts: StepParts) -> None:
+        self.stream.emit(StepText(path, delta.text, delta.num_tokens, delta.is_thought))
+        for part in parts.told_by(delta):
+            self.stream.emit(part)
 
     def _keep(self, conversation: Conversation, model: str | None) -> Conversation:
         self._conversations[id(conversation)] = _Open(conversation, model)

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from flowforge.language.templates import Template
+    from flowforge.planning.answer_size import AnswerSize
     from flowforge.planning.evaluation import Evaluator
-    from flowforge.planning.prefixes import Charge, PrefixBook
+    from flowforge.planning.prefixes import Charge, Element, PrefixBook
     from flowforge.planning.prompts import Tokenizing
     from flowforge.planning.scope import PlanScope
 
@@ -242,31 +243,16 @@ class _Writing:
         prompt = (*lay_out(turns, tokens), *elements_of_text(beginning, tokens))
         prompt_len = length_of(prompt)
         size = size_of_answer(written, max(1, tokens.context_len - prompt_len.least))
-        least_written = max(0, size.generated.least - (size.pending.most or 0))
-        with_kv = Quantity(least_written, max(0, (size.generated.most or 1) - 1))
         weighed = _num_weighed(written, tokens)
-        if weighed:
-            with_kv = Quantity(0, size.pending.most)
-        content = WrittenContent(path, beginning, with_kv, size.pending)
-        contents = [content]
-        if num_samples > 1:
-            names = (f"{path}[{idx}]" for idx in range(1, num_samples))
-            contents += [replace(content, key=name) for name in names]
-        charges: list[Charge] = []
-        for one in contents:
-            charges.append(model.book.charge(prompt))
-            model.book.add(prompt, (written_run(one),), path)
-        generated = size.generated.times(exactly(num_samples))
+        content = WrittenContent(path, beginning, _len_with_kv(size, weighed), size.pending)
+        charges = self._charges(prompt, content, num_samples)
         length = prompt_len + size.generated + exactly(weighed)
-        held = NONE if self.source is None else self.source.length
-        pages = planner.pages(length, held)
-        others = planner.pages(length, prompt_len).times(exactly(num_samples - 1))
         cost = Cost(
             prefilled=total(charge.new for charge in charges) + exactly(weighed),
             reused=total(charge.reused for charge in charges),
-            generated=generated,
+            generated=size.generated.times(exactly(num_samples)),
             decode_steps=size.generated,
-            pages=pages + others,
+            pages=self._pages(length, prompt_len, num_samples),
         )
         asked = weighed + (written.sampling.max_tokens or 1) + most_thoughts(written)
         record = PlannedGeneration(
@@ -275,7 +261,7 @@ class _Writing:
             prompt=prompt_len,
             prefilled=cost.prefilled,
             reused=cost.reused,
-            generated=generated,
+            generated=cost.generated,
             continues=None if self.source is None else self.source.path,
             reused_from=charges[0].source,
             sequence=prompt_len + exactly(asked),
@@ -293,6 +279,32 @@ class _Writing:
         if beginning and isinstance(value, Unknown) and not _is_parsed(written):
             value = MixedText(joined_pieces([*beginning, value]))
         return _Written(cost, value, content, length)
+
+    def _charges(
+        self, prompt: tuple[Element, ...], content: WrittenContent, num_samples: int
+    ) -> list[Charge]:
+        """What each sample is charged for the prompt; all of them are in the book then."""
+        book = self.planner.model(self.model).book
+        names = (f"{content.key}[{idx}]" for idx in range(1, num_samples))
+        charges: list[Charge] = []
+        for one in (content, *(replace(content, key=name) for name in names)):
+            charges.append(book.charge(prompt))
+            book.add(prompt, (written_run(one),), content.key)
+        return charges
+
+    def _pages(self, length: Quantity, prompt_len: Quantity, num_samples: int) -> Quantity:
+        """Pages of all samples: the first has the source's in common, the others the prompt's."""
+        held = NONE if self.source is None else self.source.length
+        others = self.planner.pages(length, prompt_len).times(exactly(num_samples - 1))
+        return self.planner.pages(length, held) + others
+
+
+def _len_with_kv(size: AnswerSize, weighed: int) -> Quantity:
+    """Tokens of an answer whose KV is there for who reads it again: the last one's never is."""
+    if weighed:
+        return Quantity(0, size.pending.most)
+    least = max(0, size.generated.least - (size.pending.most or 0))
+    return Quantity(least, max(0, (size.generated.most or 1) - 1))
 
 
 def _num_weighed(written: Gen | WrittenTurn, tokens: Tokenizing) -> int:
