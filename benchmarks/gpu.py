@@ -27,6 +27,7 @@ if "--tiny" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is first imported
 
 import torch
+from gpu_engine import PROMPT, EngineSteps
 from gpu_models import (
     PAGE_SIZE,
     Shape,
@@ -267,6 +268,35 @@ class Bench:
             self._decodes(f"{shape.name}{name}", made, store, rows, sizes.long_context)
             del store
 
+    def engine(self, shape: Shape) -> None:
+        """Whole steps that sample: launched ahead or read first, from graphs or without."""
+        rows, made = self.sizes.decode_rows[-1], random_model(shape, self.device, self.dtype)
+        # Interpreted, a draw takes seconds.
+        num_steps, temperature = (64, 0.8) if self.device.type == "cuda" else (2, 0.0)
+        most = PROMPT + num_steps + 2 * PAGE_SIZE
+        store = self._store(made.decoder, rows * most)
+        backend = kernel_backend(store, shape.heads, "auto")
+
+        def make_graphs(drawn: torch.Tensor) -> DecodeGraphs:
+            return DecodeGraphs(
+                made.decoder,
+                lambda size: GraphTables(backend, size, most, (None,)),
+                (rows,),
+                self._capture(),
+                drawn=drawn,
+            )
+
+        for name, graphs in (("graph", make_graphs), ("no graph", None)):
+            steps = EngineSteps(made.decoder, store, backend, rows, num_steps, temperature, graphs)
+            taken: dict[str, float] = {}
+            for how, overlaps in (("overlap", True), ("no overlap", False)):
+                taken[how], host_s = steps.seconds(overlaps=overlaps)
+                what = f"{shape.name} engine step, {rows} rows, {name}, {how}"
+                note = f"{rows / taken[how]:,.0f} tokens/s, host {host_s * 1e3:.2f} ms"
+                self._timed(what, taken[how], made.num_bytes / self.read_rate, note)
+            gain = taken["no overlap"] / taken["overlap"]
+            self.rows.append(Row(f"{shape.name}, {name}: overlap against none", gain, "×"))
+
     def _decodes(
         self, name: str, made: RandomModel, store: KvStore, rows: tuple[int, ...], context: int
     ) -> None:
@@ -383,6 +413,7 @@ def main() -> None:
     if bench.read_rate > 0 and bench.matrix_rate > 0:
         for shape in shapes:
             bench.part(f"{shape.name} model", partial(bench.model, shape), 60)
+            bench.part(f"{shape.name} engine steps", partial(bench.engine, shape), 30)
         bench.part("fan-out", partial(bench.fan_out, shapes[0]), 45)
         bench.part("products from few bits", partial(bench.products, shapes[0]), 30)
         bench.part("weights of few bits", partial(bench.few_bits, shapes[0]), 45)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from core_client import Client, is_over, output
 from history_device import device_core
+from history_drafter import HistoryDrafter
 from history_model import EOS, VOCAB_SIZE, Updates
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from flowforge.engine.sequence import (
     GenerationRequest,
     TokensArrived,
 )
+from flowforge.engine.speculation.speculator import Speculator
 
 if TYPE_CHECKING:
     from typing import Self
@@ -144,8 +146,13 @@ class Outcome:
     num_free_after: int
 
 
-def run(made: list[Call], *, overlaps: bool, num_pages: int, seed: int) -> Outcome:
-    core, _, kv = device_core(num_pages=num_pages, overlaps=overlaps, seed=seed)
+def run(
+    made: list[Call], *, overlaps: bool, num_pages: int, seed: int, guesses: bool = False
+) -> Outcome:
+    speculator = Speculator(HistoryDrafter(seed)) if guesses else None
+    core, _, kv = device_core(
+        num_pages=num_pages, overlaps=overlaps, seed=seed, speculator=speculator
+    )
     client = Client(core)
     prompts = [client.open([*call.prompt]) for call in made]
     for sequence in prompts:
@@ -213,7 +220,7 @@ def close_all(core: EngineCore, kv: KvCache, sequences: list[SequenceId]) -> int
     return kv.num_free
 
 
-@settings(max_examples=100)
+@settings(max_examples=70)
 @given(calls(), st.integers(0, 3))
 def test_with_room_for_all_even_the_books_are_the_same(made: list[Call], seed: int) -> None:
     expected = run(made, overlaps=False, num_pages=200, seed=seed)
@@ -224,11 +231,13 @@ def test_with_room_for_all_even_the_books_are_the_same(made: list[Call], seed: i
 
 
 @settings(max_examples=50)
-@given(calls(), st.integers(0, 3))
-def test_under_pressure_texts_are_the_same_and_nothing_is_held(made: list[Call], seed: int) -> None:
+@given(calls(), st.integers(0, 3), st.booleans())
+def test_under_pressure_and_with_guesses_texts_are_the_same_and_nothing_is_held(
+    made: list[Call], seed: int, guesses: bool
+) -> None:
     expected = run(made, overlaps=False, num_pages=17, seed=seed)
 
-    found = run(made, overlaps=True, num_pages=17, seed=seed)
+    found = run(made, overlaps=True, num_pages=17, seed=seed, guesses=guesses)
 
     assert [[turn[:3] for turn in one.turns] for one in expected.said] == [
         [turn[:3] for turn in one.turns] for one in found.said

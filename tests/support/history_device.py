@@ -60,7 +60,7 @@ class HistoryDevice(HistoryRunner):
     """Does what it is told at random times, never out of order.
 
     log: what was told and done, in order: "launch", "draw", "read", "forward", "drawn".
-    read_error: raised by the read of the next step, and of those behind it while it is set.
+    read_error: raised by reads while it is set; what was told and is not done then never is.
     """
 
     def __init__(self, kv: KvCache, seed: int = 0) -> None:
@@ -95,6 +95,10 @@ class HistoryDevice(HistoryRunner):
         self._queue.append(work)
         while self._queue and self._random.random() < 0.3:
             self._queue.popleft()()
+
+    def stop(self) -> None:
+        """Do nothing more of what was told."""
+        self._queue.clear()
 
     def wait(self) -> None:
         """Return when all that was told is done."""
@@ -143,9 +147,10 @@ class _DeviceStep:
     def read(self) -> StepResult:
         """See `LaunchedStep.read`."""
         self.device.log.append("read")
-        self.device.wait()
         if self.device.read_error is not None:
+            self.device.stop()
             raise self.device.read_error
+        self.device.wait()
         return StepResult(self.results, self.drawn)
 
 

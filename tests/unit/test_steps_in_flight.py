@@ -286,6 +286,36 @@ def test_a_step_that_fails_late_ends_the_sequences_of_the_step_behind_it_too() -
     assert kv.num_pages == kv.num_free
 
 
+def test_pages_that_a_failed_step_was_to_bring_back_are_trusted_by_nobody() -> None:
+    core, device, kv = device_core(num_pages=6, num_host_slots=6)
+    client = Client(core)
+    prompt, others = text(14), text(20, first=30)
+    first = client.open(prompt)
+    client.start(first, 2)
+    client.run()
+    core.close(first)
+    other = client.open(others)
+    client.start(other, 2)
+    client.run()
+    core.close(other)
+    assert kv.statistics().host.pages_used > 0
+    again = client.open(prompt)
+    client.start(again, 3)
+    core.step()
+    assert kv.statistics().host.restored_pages > 0
+
+    child = client.fork(again)
+    device.read_error = RuntimeError("the device is gone")
+    core.step()
+    device.read_error = None
+
+    assert 0 == core.num_cached(Namespace(), prompt)
+    updates = client.start(child, 2)
+    client.run()
+    assert right_output(prompt, 2) == output(updates)
+    core.check_invariants()
+
+
 def test_closing_the_engine_tells_who_waits_for_a_step_in_flight() -> None:
     core, _, kv = device_core()
     client = Client(core)
