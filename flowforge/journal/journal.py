@@ -35,6 +35,7 @@ from flowforge.journal.step_cache import (
     keep_result,
     results_at,
 )
+from flowforge.journal.transaction import transaction
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -118,14 +119,8 @@ class Journal(JournalReader):
     def write_partials(self, run_id: str, partials: Sequence[Partial]) -> None:
         """Take down what models have written so far, without waiting for the disk."""
         rows = [(run_id, part.path, part.turn, pack_tokens(part.tokens)) for part in partials]
-        with told(self.path), self._progress_lock:
-            self._progress.execute("BEGIN IMMEDIATE")
-            try:
-                self._progress.executemany("INSERT OR REPLACE INTO partials VALUES (?,?,?,?)", rows)
-                self._progress.execute("COMMIT")
-            except BaseException:
-                self._progress.execute("ROLLBACK")
-                raise
+        with told(self.path), self._progress_lock, transaction(self._progress):
+            self._progress.executemany("INSERT OR REPLACE INTO partials VALUES (?,?,?,?)", rows)
 
     def copy_works(self, run_id: str, new_id: str, works: Iterable[tuple[str, int]]) -> None:
         """Give a new run works of another, by path and turn, as they ended."""
@@ -184,14 +179,10 @@ class Journal(JournalReader):
     @contextlib.contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
         with told(self.path), self._write_lock:
-            self._writer.execute("BEGIN IMMEDIATE")
             try:
-                yield self._writer
-                self._writer.execute("COMMIT")
+                with transaction(self._writer):
+                    yield self._writer
             except BaseException:
-                # A full disk may have rolled back already.
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
                 self._num_ended.clear()
                 self._known.clear()
                 raise

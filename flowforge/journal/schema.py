@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowforge.errors import EngineError
+from flowforge.journal.transaction import transaction
 
 if TYPE_CHECKING:
     import sqlite3
@@ -105,8 +106,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     """
     if _version(connection) == VERSION and _is_journal(connection):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         found = _version(connection)
         has_tables = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         if has_tables and not _is_journal(connection):
@@ -127,10 +127,6 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -394,6 +394,22 @@ def test_a_lock_that_its_owner_removes_while_another_asks_for_it_has_one_owner(
         Lease(path, "r")
 
 
+def test_a_write_that_sqlite_has_taken_back_itself_tells_why(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j.db") as journal:
+        progress = journal._progress  # pyright: ignore[reportPrivateUsage] # no public way to fail
+        progress.execute(
+            "CREATE TEMP TRIGGER refuse BEFORE INSERT ON partials "
+            "BEGIN SELECT RAISE(ROLLBACK, 'refused by a trigger'); END"
+        )
+
+        with pytest.raises(EngineError, match="refused by a trigger"):
+            journal.write_partials("r", [Partial("a", 0, (1, 2))])
+
+        progress.execute("DROP TRIGGER refuse")
+        journal.write_partials("r", [Partial("a", 0, (1, 2))])
+        assert {("a", 0): (1, 2)} == journal.partials("r")
+
+
 def test_a_lock_for_which_the_disk_has_no_room_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
