@@ -25,9 +25,13 @@ def is_walked_on_answers(page: Path) -> bool:
 ON_ANSWERS = [page for page in DOCS if is_walked_on_answers(page)]
 
 
+# Many commands, each a process: what is a second here may be ten where others work.
+pytestmark = pytest.mark.timeout(400, func_only=True)
+
+
 @pytest.fixture(autouse=True)
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of a page are listed alone; examples lie where a clone has them."""
+    """Runs of a page are listed alone."""
     monkeypatch.setenv("FLOWFORGE_JOURNAL", str(tmp_path / "state" / "runs.db"))
 
 
@@ -41,7 +45,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.model
-@pytest.mark.timeout(400, func_only=True)
 @pytest.mark.usefixtures("default_model_dir")
 @pytest.mark.parametrize("page", ON_THE_MODEL)
 def test_a_page_is_walked_on_the_default_model(page: str, folder: Path) -> None:
