@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowforge.backends.protocol import FinishReason, JsonValue, Usage
+    from flowforge.journal.records import RunStatus
     from flowforge.runtime.events import Accounting, Event
 
 StepStatus = Literal["running", "asking", "done", "failed", "cancelled", "skipped"]
-RunStatus = Literal["running", "done", "failed", "cancelled"]
 
 
 @dataclass(slots=True)

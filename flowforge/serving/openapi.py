@@ -46,112 +46,111 @@ _OF_BODIES = (400, 401, 404, 408, 413, 429, 500, 503)
 _OF_RUNS = (400, 401, 404, 429, 500, 503)
 
 
-def _operations() -> tuple[_Operation, ...]:
-    whole = {200: (_JSON, "The answer; with 'stream' its chunks, as events.")}
-    listed = {200: (_JSON, "A list.")}
-    one = {200: (_JSON, "The object.")}
-    return (
-        _Operation(
-            "post",
-            "/v1/chat/completions",
-            "The next message of a chat.",
-            ChatRequest,
-            whole,
-            _OF_BODIES,
-        ),
-        _Operation(
-            "post",
-            "/v1/completions",
-            "How a text goes on.",
-            CompletionRequest,
-            whole,
-            _OF_BODIES,
-        ),
-        _Operation("get", "/v1/models", "The models that are served.", None, listed),
-        _Operation("get", "/v1/models/{model}", "One of them.", None, one, _OF_RUNS),
-        _Operation(
-            "post",
-            "/tokenize",
-            "A text as tokens; also below `/v1`.",
-            TokenizeRequest,
-            one,
-            _OF_BODIES,
-        ),
-        _Operation(
-            "post",
-            "/detokenize",
-            "Tokens as text; also below `/v1`.",
-            DetokenizeRequest,
-            one,
-            _OF_BODIES,
-        ),
-        _Operation("get", "/v1/workflows", "The workflows that are served.", None, listed),
-        _Operation(
-            "get",
-            "/v1/workflows/{name}",
-            "One of them: the JSON Schema of its inputs, the names of its outputs.",
-            None,
-            one,
-            _OF_RUNS,
-        ),
-        _Operation(
-            "post",
-            "/v1/workflows/{name}/runs",
-            "Begin a run.",
-            RunRequest,
-            {201: (_JSON, "The run, which goes on.")},
-            _OF_BODIES,
-        ),
-        _Operation("get", "/v1/runs", "The runs that this key has begun.", None, listed),
-        _Operation("get", "/v1/runs/{run_id}", "How a run stands.", None, one, _OF_RUNS),
-        _Operation(
-            "get",
-            "/v1/runs/{run_id}/events",
-            "Its events, from the first or from behind the one of Last-Event-ID.",
-            None,
-            {200: (_EVENTS, "Events; the last is run_finished, run_failed or run_cancelled.")},
-            _OF_RUNS,
-            ("Last-Event-ID",),
-        ),
-        _Operation(
-            "post",
-            "/v1/runs/{run_id}/answers",
-            "Answer a question of the run.",
-            AnswerRequest,
-            one,
-            _OF_BODIES,
-        ),
-        _Operation(
-            "post",
-            "/v1/runs/{run_id}/cancel",
-            "End the run early.",
-            None,
-            {202: (_JSON, "The run, which ends soon.")},
-            _OF_RUNS,
-        ),
-        _Operation(
-            "get",
-            "/health",
-            "Whether requests are answered; needs no key.",
-            None,
-            {200: (_JSON, "They are.")},
-            (503,),
-        ),
-        _Operation(
-            "get",
-            "/metrics",
-            "Metrics for Prometheus.",
-            None,
-            {200: ("text/plain", "The exposition.")},
-            (401,),
-        ),
-    )
+_WHOLE = {200: (_JSON, "The answer; with 'stream' its chunks, as events.")}
+_LISTED = {200: (_JSON, "A list.")}
+_ONE = {200: (_JSON, "The object.")}
+_OPERATIONS = (
+    _Operation(
+        "post",
+        "/v1/chat/completions",
+        "The next message of a chat.",
+        ChatRequest,
+        _WHOLE,
+        _OF_BODIES,
+    ),
+    _Operation(
+        "post",
+        "/v1/completions",
+        "How a text goes on.",
+        CompletionRequest,
+        _WHOLE,
+        _OF_BODIES,
+    ),
+    _Operation("get", "/v1/models", "The models that are served.", None, _LISTED),
+    _Operation("get", "/v1/models/{model}", "One of them.", None, _ONE, _OF_RUNS),
+    _Operation(
+        "post",
+        "/tokenize",
+        "A text as tokens; also below `/v1`.",
+        TokenizeRequest,
+        _ONE,
+        _OF_BODIES,
+    ),
+    _Operation(
+        "post",
+        "/detokenize",
+        "Tokens as text; also below `/v1`.",
+        DetokenizeRequest,
+        _ONE,
+        _OF_BODIES,
+    ),
+    _Operation("get", "/v1/workflows", "The workflows that are served.", None, _LISTED),
+    _Operation(
+        "get",
+        "/v1/workflows/{name}",
+        "One of them: the JSON Schema of its inputs, the names of its outputs.",
+        None,
+        _ONE,
+        _OF_RUNS,
+    ),
+    _Operation(
+        "post",
+        "/v1/workflows/{name}/runs",
+        "Begin a run.",
+        RunRequest,
+        {201: (_JSON, "The run, which goes on.")},
+        _OF_BODIES,
+    ),
+    _Operation("get", "/v1/runs", "The runs that this key has begun.", None, _LISTED),
+    _Operation("get", "/v1/runs/{run_id}", "How a run stands.", None, _ONE, _OF_RUNS),
+    _Operation(
+        "get",
+        "/v1/runs/{run_id}/events",
+        "Its events, from the first or from behind the one of Last-Event-ID.",
+        None,
+        {200: (_EVENTS, "Events; the last is run_finished, run_failed or run_cancelled.")},
+        _OF_RUNS,
+        ("Last-Event-ID",),
+    ),
+    _Operation(
+        "post",
+        "/v1/runs/{run_id}/answers",
+        "Answer a question of the run.",
+        AnswerRequest,
+        _ONE,
+        _OF_BODIES,
+    ),
+    _Operation(
+        "post",
+        "/v1/runs/{run_id}/cancel",
+        "End the run early.",
+        None,
+        {202: (_JSON, "The run, which ends soon.")},
+        _OF_RUNS,
+    ),
+    _Operation(
+        "get",
+        "/health",
+        "Whether requests are answered; needs no key.",
+        None,
+        {200: (_JSON, "They are.")},
+        (503,),
+    ),
+    _Operation(
+        "get",
+        "/metrics",
+        "Metrics for Prometheus.",
+        None,
+        {200: ("text/plain", "The exposition.")},
+        (401,),
+    ),
+)
 
 
 @cache
 def openapi_document() -> dict[str, Any]:
     """The document. Callers must not change it."""
-    bodies = [one.body for one in _operations() if one.body is not None]
+    bodies = [one.body for one in _OPERATIONS if one.body is not None]
     named, schemas = models_json_schema(
         [(body, "validation") for body in bodies], ref_template=_REF
     )
@@ -173,7 +172,7 @@ def openapi_document() -> dict[str, Any]:
         },
     }
     paths: dict[str, dict[str, Any]] = {}
-    for one in _operations():
+    for one in _OPERATIONS:
         schema = None if one.body is None else named[one.body, "validation"]
         paths.setdefault(one.path, {})[one.method] = _described(one, schema)
     return {
@@ -252,7 +251,7 @@ def docs_page() -> str:
     rows = "\n".join(
         f"<tr><td><code>{one.method.upper()}</code></td><td><code>{escape(one.path)}</code></td>"
         f"<td>{escape(one.summary)}</td><td>{_fields(one.body)}</td></tr>"
-        for one in _operations()
+        for one in _OPERATIONS
     )
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>FlowForge: HTTP API</title>

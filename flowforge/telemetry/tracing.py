@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 
 from flowforge.task_groups import open_task_group
 from flowforge.telemetry.run_spans import RunSpans

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -53,8 +54,6 @@ async def open_server(
 async def _with_first_model(
     wanted: RemoteModel, client: httpx2.AsyncClient, key: str | None
 ) -> RemoteModel:
-    from dataclasses import replace
-
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
         response = await client.get(f"{wanted.url}/models", headers=headers)
