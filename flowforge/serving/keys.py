@@ -101,7 +101,11 @@ class KeyRing:
         try:
             found = os.stat(self._file)
         except OSError as error:
-            self._problem = _unusable(self._file, f"it cannot be read: {error.strerror}")
+            problem = _unusable(self._file, f"it cannot be read: {error.strerror}")
+            # Told once: whoever logs it tells a problem from that of before by its identity.
+            if self._problem is None or self._problem.message != problem.message:
+                self._problem = problem
+            self._stamp = None
             return
         stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
         if stamp == self._stamp:

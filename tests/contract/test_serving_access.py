@@ -153,6 +153,26 @@ def test_a_key_that_is_revoked_is_refused_at_once(tmp_path: Path) -> None:
     assert ring.problem is not None and "keys.0.name" in ring.problem.message
 
 
+def test_a_file_of_keys_that_goes_is_one_problem_however_often_it_is_looked_for(
+    tmp_path: Path,
+) -> None:
+    file, gone = tmp_path / "keys.toml", tmp_path / "gone"
+    alice = new_key()
+    file.write_text(written([Key("alice", digest_of(alice))]))
+    ring = KeyRing(file)
+    file.rename(gone)
+
+    assert "alice" == _name(ring, alice)
+    problem = ring.problem
+    assert problem is not None and "cannot be read" in problem.message
+    assert "alice" == _name(ring, alice)
+    assert ring.problem is problem
+
+    gone.rename(file)
+    assert "alice" == _name(ring, alice)
+    assert ring.problem is None
+
+
 def _name(ring: KeyRing, key: str) -> str | None:
     found = ring.find(f"Bearer {key}")
     return None if found is None else found.name
