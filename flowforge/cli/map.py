@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from flowforge.backends.elsewhere import Elsewhere
-    from flowforge.cli.batch import Batch, RowFile, RowResult
+    from flowforge.backends.protocol import Backend
+    from flowforge.cli.batch import Batch
+    from flowforge.cli.cache_notes import CacheTally
     from flowforge.cli.logs import LogOptions
+    from flowforge.cli.row_files import RowFile, RowResult
     from flowforge.journal.journal import Journal
     from flowforge.telemetry.run_log import RunLog
 
@@ -88,8 +91,9 @@ def map_(
 
     from flowforge.cli.answers import read_answers
     from flowforge.cli.backends import require_tool_format
-    from flowforge.cli.batch import RowFile, read_batch
+    from flowforge.cli.batch import read_batch
     from flowforge.cli.diagnostics import print_workflow_errors
+    from flowforge.cli.row_files import RowFile
     from flowforge.journal.lease import Lease
     from flowforge.runtime.checking import load_file
     from flowforge.runtime.elsewhere import elsewhere_of
@@ -102,15 +106,19 @@ def map_(
         print_workflow_errors(loaded.diagnostics, as_json=False)
         return ExitCode.WORKFLOW
     batch = read_batch(loaded.program, rows, seed)
-    model = loaded.program.model if model is None else model
-    answers = read_answers(answers_file)
-    cache = {"is_seeded": seed is not None, "uses_cache": not no_cache}
-    is_quiet = is_quiet or (log is not None and log.takes_stderr)
     settings = _Settings(
-        backend, model, tool_format, answers, jobs, retry_failed, is_quiet, cache,
-        explains_cache=explain_cache, heeds_pages=open_runs == "auto",
+        backend,
+        loaded.program.model if model is None else model,
+        tool_format,
+        read_answers(answers_file),
+        jobs,
+        tries_failed=retry_failed,
+        is_quiet=is_quiet or (log is not None and log.takes_stderr),
+        cache={"is_seeded": seed is not None, "uses_cache": not no_cache},
+        explains_cache=explain_cache,
+        heeds_pages=open_runs == "auto",
         elsewhere=elsewhere_of(loaded.program),
-    )  # fmt: skip
+    )
     with (
         open_journal(journal_path, begins_runs=True) as journal,
         # Before the output is read: who has the batch may write to it.
@@ -122,7 +130,7 @@ def map_(
     if cancelled is not None:
         click.echo(f"cancelled{cancelled}; the same command goes on with it", err=True)
         return ExitCode.INTERRUPTED
-    return _conclude(out, is_quiet=is_quiet)
+    return _conclude(out, is_quiet=settings.is_quiet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,17 @@ class _Settings:
     heeds_pages: bool
     elsewhere: Elsewhere
 
+    def is_done(self, batch: Batch, out: RowFile) -> bool:
+        """Whether no row is left to run."""
+        is_whole = len(out.results) == len(batch.rows)
+        return is_whole and not (self.tries_failed and out.failed_rows)
+
+    def tell(self, lines: Iterable[str]) -> None:
+        """Print notes, unless it is to be quiet."""
+        for line in lines:
+            if not self.is_quiet:
+                print_note(line)
+
 
 async def _run(
     batch: Batch, out: RowFile, journal: Journal, settings: _Settings, log: RunLog | None
@@ -148,79 +167,79 @@ async def _run(
     """Run what is left; why the batch was cancelled, None where it came to its end."""
     import anyio
 
-    from flowforge.cli.answers import asker_for
     from flowforge.cli.backends import open_backend
-    from flowforge.cli.batch import BatchRunner
     from flowforge.cli.cache_notes import CacheTally
     from flowforge.cli.download import DownloadProgress
-    from flowforge.cli.journals import kept_options
-    from flowforge.cli.open_runs import OpenRuns
-    from flowforge.cli.progress import NoProgress
     from flowforge.control.desk import Control
     from flowforge.control.orders import socket_path
-    from flowforge.journal.writer import JournalWriter
 
-    progress = _Progress(len(batch.rows), len(out.results), is_quiet=settings.is_quiet)
-    rest = range(len(out.results), len(batch.rows))
-    failed = [result.row for result in out.results if result.failures]
-    tries_failed = settings.tries_failed and bool(failed)
-    if not rest and not tries_failed:
+    if settings.is_done(batch, out):
         return None
     scope = anyio.CancelScope()
     control = Control(scope.cancel, is_shown=False)
+    tally = CacheTally(explains=settings.explains_cache)
     with DownloadProgress(is_quiet=settings.is_quiet) as download:
-        tool_format = settings.tool_format
         async with (
             open_backend(
                 settings.backend,
                 settings.model,
                 download,
-                tool_format=tool_format,
+                tool_format=settings.tool_format,
                 elsewhere=settings.elsewhere,
             ) as opened,
             control.served(socket_path(journal.path, batch.run_name)),
         ):
             backend = control.around(opened)
-            asker = asker_for(settings.answers, NoProgress())
-            kept = kept_options(
-                settings.backend, settings.model, settings.answers, tool_format=tool_format
-            )
-            kept |= settings.cache
-            tally = CacheTally(explains=settings.explains_cache)
-
-            def tell(lines: Iterable[str]) -> None:
-                for line in lines:
-                    if not settings.is_quiet:
-                        print_note(line)
-
-            runner = BatchRunner(
-                batch,
-                backend,
-                asker,
-                JournalWriter(journal),
-                kept,
-                log,
-                lambda row, notes: tell(tally.take(notes, f"row {row}")),
-            )
-
-            open_runs = OpenRuns(
-                settings.jobs, backend.statistics if settings.heeds_pages else None
-            )
-
-            def take(result: RowResult) -> None:
-                out.append(result)
-                progress.show(result)
-
             with scope:
-                if tries_failed:
-                    again: list[RowResult] = []
-                    await runner.run(failed, open_runs, again.append, tries_failed=True)
-                    out.replace(again)
-                await runner.run(rest, open_runs, take, tries_failed=settings.tries_failed)
-            tell(tally.summary())
+                await _run_rows(batch, out, backend, journal, settings, log, tally)
+            settings.tell(tally.summary())
     if not scope.cancelled_caught:
         return None
     return "" if control.exceeded is None else f": {control.exceeded}"
+
+
+async def _run_rows(
+    batch: Batch,
+    out: RowFile,
+    backend: Backend,
+    journal: Journal,
+    settings: _Settings,
+    log: RunLog | None,
+    tally: CacheTally,
+) -> None:
+    """Run rows that failed again where that is asked for, and those that the output lacks."""
+    from flowforge.cli.answers import asker_for
+    from flowforge.cli.batch import BatchRunner
+    from flowforge.cli.journals import kept_options
+    from flowforge.cli.open_runs import OpenRuns
+    from flowforge.cli.progress import NoProgress
+    from flowforge.journal.writer import JournalWriter
+
+    kept = kept_options(
+        settings.backend, settings.model, settings.answers, tool_format=settings.tool_format
+    )
+    runner = BatchRunner(
+        batch,
+        backend,
+        asker_for(settings.answers, NoProgress()),
+        JournalWriter(journal),
+        {**kept, **settings.cache},
+        log,
+        lambda row, notes: settings.tell(tally.take(notes, f"row {row}")),
+    )
+    open_runs = OpenRuns(settings.jobs, backend.statistics if settings.heeds_pages else None)
+    progress = _Progress(len(batch.rows), len(out.results), is_quiet=settings.is_quiet)
+
+    def take(result: RowResult) -> None:
+        out.append(result)
+        progress.show(result)
+
+    rest = range(len(out.results), len(batch.rows))
+    if settings.tries_failed and out.failed_rows:
+        again: list[RowResult] = []
+        await runner.run(out.failed_rows, open_runs, again.append, tries_failed=True)
+        out.replace(again)
+    await runner.run(rest, open_runs, take, tries_failed=settings.tries_failed)
 
 
 class _Progress:
@@ -251,10 +270,10 @@ class _Progress:
 
 
 def _conclude(out: RowFile, *, is_quiet: bool) -> ExitCode:
-    failed = [result for result in out.results if result.failures]
+    failed = out.failed_rows
     if failed and not is_quiet:
-        for result in failed[:20]:
-            print_note(f"row {result.row} failed: {result.failures[0]}")
+        for row in failed[:20]:
+            print_note(f"row {row} failed: {out.results[row].failures[0]}")
         if len(failed) > 20:
             click.echo(f"and {len(failed) - 20} more", err=True)
         click.echo("to go on with them: the same command with --retry-failed", err=True)

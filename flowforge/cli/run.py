@@ -17,6 +17,7 @@ from flowforge.cli.journals import journal_option, open_journal
 from flowforge.cli.logs import log_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from flowforge.cli.logs import LogOptions
@@ -100,45 +101,36 @@ def run(
     """
     from flowforge.cli.answers import read_answers
     from flowforge.cli.backends import require_tool_format
-    from flowforge.cli.flow_files import is_flow
+    from flowforge.cli.detached import run_detached
     from flowforge.cli.inputs import read_inputs
 
     if display == "tui" and (no_journal or detach):
         raise click.UsageError("--tui needs a journal and a terminal: no --no-journal, no --detach")
+    if no_journal:
+        _require_no_journal_needed({"--detach": detach, "--keep-kv": keeps_kv})
     if detach:
-        from flowforge.cli.detached import run_detached
-
-        if no_journal:
-            raise click.UsageError("--detach needs a journal: leave --no-journal out")
         with open_journal(journal_path, begins_runs=True) as journal:
             return run_detached(journal.path)
-    if keeps_kv and no_journal:
-        raise click.UsageError("--keep-kv needs a journal: leave --no-journal out")
     if explain_cache and (no_journal or no_cache):
         raise click.UsageError("--explain-cache needs the cache: no --no-journal, no --no-cache")
     require_tool_format(tool_format)
-    given = read_inputs(inputs, inputs_file)
     answers = read_answers(answers_file)
-    launch: Launch
-    if is_flow(file):
-        from flowforge.cli.workflows import flow_to_begin
-
-        launch = flow_to_begin(file, given, seed)
-    else:
-        from flowforge.cli.workflows import program_to_begin
-
-        asked = {"*": ""} if waits_for_answers else answers
-        found = program_to_begin(file, given, asked, seed, as_json=as_json, is_quiet=is_quiet)
-        if found is None:
-            return ExitCode.WORKFLOW
-        launch = found
-        model = launch.model if model is None else model
+    launch = _launch_of(
+        file,
+        read_inputs(inputs, inputs_file),
+        {"*": ""} if waits_for_answers else answers,
+        seed,
+        as_json=as_json,
+        is_quiet=is_quiet,
+    )
+    if launch is None:
+        return ExitCode.WORKFLOW
 
     from flowforge.cli.session import Session, SessionOptions
 
     session = SessionOptions(
         backend,
-        model,
+        launch.model if model is None else model,
         answers,
         display,
         engine,
@@ -156,6 +148,30 @@ def run(
     with open_journal(journal_path, begins_runs=True) as journal:
         begin = partial(_new_run, journal, launch, session, cache)
         return Session(launch, session, begin, journal.path).run()
+
+
+def _require_no_journal_needed(option_to_given: dict[str, bool]) -> None:
+    for option, is_given in option_to_given.items():
+        if is_given:
+            raise click.UsageError(f"{option} needs a journal: leave --no-journal out")
+
+
+def _launch_of(
+    file: str,
+    inputs: dict[str, JsonValue],
+    answers: Mapping[str, str],
+    seed: int | None,
+    *,
+    as_json: bool,
+    is_quiet: bool,
+) -> Launch | None:
+    """A flow or workflow file to begin; None for a file with errors, which are told."""
+    from flowforge.cli.flow_files import is_flow
+    from flowforge.cli.workflows import flow_to_begin, program_to_begin
+
+    if is_flow(file):
+        return flow_to_begin(file, inputs, seed)
+    return program_to_begin(file, inputs, answers, seed, as_json=as_json, is_quiet=is_quiet)
 
 
 def _new_run(

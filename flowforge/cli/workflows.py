@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from flowforge.backends.elsewhere import HERE
+from flowforge.cli.flow_files import is_flow
 from flowforge.runtime.seeds import drawn_seed
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def program_to_begin(
 
 def launch_of(begun: RunBegun, *, as_json: bool) -> Launch | None:
     """The workflow of a run, as it is now; None when it has errors, which are told then."""
-    if begun.target.endswith(".py") or ".py:" in begun.target:
+    if is_flow(begun.target):
         return flow_to_begin(begun.target, begun.inputs, begun.seed)
     from flowforge.cli.diagnostics import print_workflow_errors
     from flowforge.runtime.checking import load_file
@@ -117,28 +118,23 @@ def _launch(program: Program, values: Mapping[str, JsonValue], seed: int) -> Lau
 def flow_to_begin(target: str, given: Mapping[str, JsonValue], seed: int | None) -> Launch:
     """The flow that `FILE.py:NAME` names. Raises WorkflowError WF614, WF3xx."""
     from flowforge.flows.execution import secrets_of_flow, start_flow
-    from flowforge.flows.loading import load_flow
+    from flowforge.flows.loading import load_flow, split_target
     from flowforge.runtime.elsewhere import elsewhere_in
 
     flow = load_flow(target)
     values = flow.resolve_inputs(given)
     secrets_of_flow(flow, values)
     run_seed = drawn_seed() if seed is None else seed
+    file, name = split_target(target)
+    path = file.absolute()
     return Launch(
         lambda backend, asker, journal: start_flow(
             flow, values, backend, seed=run_seed, asker=asker, journal=journal
         ),
         flow.name,
-        _absolute_target(target),
+        f"{path}:{name}" if name else str(path),
         given,
         run_seed,
         {},
-        elsewhere=elsewhere_in(Path(_absolute_target(target)).parent),
+        elsewhere=elsewhere_in(path.parent),
     )
-
-
-def _absolute_target(target: str) -> str:
-    """FILE.py or FILE.py:NAME, found from any folder."""
-    file, colon, name = target.rpartition(":")
-    is_named = bool(colon) and file.endswith(".py")
-    return f"{Path(file).absolute()}:{name}" if is_named else str(Path(target).absolute())

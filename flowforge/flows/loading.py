@@ -23,7 +23,7 @@ def load_flow(target: str) -> AnyFlow:
     The file's folder goes in front of `sys.path`, as when Python runs a file.
     Raises WorkflowError WF614, caused by what the file raised.
     """
-    path, name = _split(target)
+    path, name = split_target(target)
     flows = {key: value for key, value in vars(_import(path)).items() if isinstance(value, Flow)}
     if not name and len(flows) == 1:
         return next(iter(flows.values()))
@@ -41,7 +41,8 @@ def load_flow(target: str) -> AnyFlow:
     raise WorkflowError("WF614", message, help=help)
 
 
-def _split(target: str) -> tuple[Path, str]:
+def split_target(target: str) -> tuple[Path, str]:
+    """FILE.py and NAME of `FILE.py:NAME`; the name is empty where there is none."""
     file, colon, name = target.rpartition(":")
     is_named = bool(colon) and file.endswith(".py")
     return (Path(file), name) if is_named else (Path(target), "")

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from flowforge.cli.app import app
-from flowforge.cli.batch import RowFile, RowResult
+from flowforge.cli.row_files import RowFile, RowResult
 
 WORKFLOW = """\
 flowforge: 1
