@@ -95,6 +95,8 @@ class IncrementalDetokenizer:
         """Take decoded text in; return the part that no stop string can claim any more."""
         if self._is_first and text:
             text, self._is_first = text.removeprefix(" "), False
+        if not self._stop:
+            return text
         pending = self._held + text
         hit = self._find_stop(pending)
         if hit is not None:

@@ -278,6 +278,13 @@ class EngineConversation:
                 )
             self.sequence.truncate(before)
 
+    def expect_beginning(self, beginning: str) -> None:
+        """See `preparing.Expects`. The last tokens depend on what follows: they find nothing."""
+        history = self._history
+        if beginning:
+            history = history.with_message(Message("user", beginning))
+        self.sequence.append(self._rest_of_prompt(history))
+
     async def score(self, request: ScoreRequest) -> ScoringDone:
         """See `Conversation.score`."""
         started_at = time.monotonic()

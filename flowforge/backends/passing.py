@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowforge.backends.kept_prefixes import keep_prefixes
-from flowforge.backends.preparing import prepare
+from flowforge.backends.preparing import expect_beginning, prepare
 from flowforge.backends.revisions import revision_of
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class PassingConversation:
     async def prepare(self, beginning: str) -> None:
         """See `preparing.Prepares`."""
         await prepare(self.inner, beginning)
+
+    def expect_beginning(self, beginning: str) -> None:
+        """See `preparing.Expects`."""
+        expect_beginning(self.inner, beginning)
 
     def take_cut(self) -> GenerationCut | None:
         """See `Conversation`."""

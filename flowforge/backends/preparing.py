@@ -1,4 +1,4 @@
-"""What is known of a coming prompt, computed while nothing else is."""
+"""What is known of a coming prompt: computed while nothing else is, or kept where it is there."""
 
 from __future__ import annotations
 
@@ -25,3 +25,22 @@ async def prepare(conversation: Conversation, beginning: str) -> None:
     """See `Prepares`; of conversations that cannot there is nothing to do."""
     if isinstance(conversation, Prepares):
         await conversation.prepare(beginning)
+
+
+@runtime_checkable
+class Expects(Protocol):
+    """A conversation that can stand for the beginning of a prompt that is asked elsewhere."""
+
+    def expect_beginning(self, beginning: str) -> None:
+        """Take all that was said, and what the next user turn begins with, for what is expected.
+
+        Computes nothing; what is cached of it counts as needed when `expect_use` says. Nothing else
+        is done with the conversation then but to close it.
+        """
+        ...
+
+
+def expect_beginning(conversation: Conversation, beginning: str) -> None:
+    """See `Expects`; of conversations that cannot there is nothing to do."""
+    if isinstance(conversation, Expects):
+        conversation.expect_beginning(beginning)

@@ -21,7 +21,9 @@ _NOTHING = SchedulingPolicy(
     critical_first=False,
 )
 _FLOW = SchedulingPolicy()
-_TELLS_NOTHING = RunPolicy(foresees_branches=False, tells_chains=False, prepares_prompts=False)
+_TELLS_NOTHING = RunPolicy(
+    foresees_branches=False, tells_chains=False, prepares_prompts=False, expects_prompts=False
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ BASELINES: dict[str, Baseline] = {
         replace(_ALL, name="flow-shared_reads", shared_attention="off"),
         replace(_ALL, name="flow-speculation", speculates=False),
         replace(_ALL, name="flow-preparing", run_policy=RunPolicy(prepares_prompts=False)),
+        replace(_ALL, name="flow-expecting", run_policy=RunPolicy(expects_prompts=False)),
     )
 }
 """By name. serial: one call at a time, nothing is used again. batch: continuous batching, nothing

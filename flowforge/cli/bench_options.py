@@ -28,6 +28,7 @@ BASELINE_NAMES = (
     *("serial", "batch", "block16", "radix", "flow", "flow-duplicates", "flow-logits"),
     *("flow-order", "flow-next_use", "flow-spared_output", "flow-critical", "flow-last_use"),
     *("flow-window", "flow-shared_reads", "flow-speculation", "flow-preparing"),
+    "flow-expecting",
 )
 SHAPE_NAMES = ("tiny", "small", "smollm2-135m")
 """What --help lists without loading the engine."""
@@ -50,7 +51,7 @@ baseline_names = click.option(
     "used again. batch: continuous batching, nothing is used again. block16: full pages are used "
     "again. radix: every token, prompts that come together are each computed. flow: all there is. "
     "flow-PART: all but duplicates, logits, order, next_use, spared_output, critical, "
-    "last_use, window, shared_reads, speculation or preparing.",
+    "last_use, window, shared_reads, speculation, preparing or expecting.",
 )
 shape = click.option(
     "--shape",

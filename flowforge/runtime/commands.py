@@ -140,6 +140,21 @@ class ExpectUse:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectPrompt:
+    """The step of `path` will be asked in so many steps, and its prompt begins like this.
+
+    Takes the place of what was told of it before. It is for the run's own model. system: as of
+    `StartGeneration`. beginning: of the user turn. awaits: as of `ExpectUse`.
+    """
+
+    path: str
+    system: str | None
+    beginning: str
+    num_steps: int
+    awaits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StartTimer:
     """Report `TimerFired` after `delay_s` seconds."""
 
@@ -164,6 +179,7 @@ Command: TypeAlias = (
     | Stop
     | ReleaseConversation
     | ExpectUse
+    | ExpectPrompt
     | StartTimer
     | StopTimer
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from flowforge.errors import FlowForgeError, InternalError
 from flowforge.runtime.cancelling import cancel_one
+from flowforge.runtime.coming_prompts import expect_prompts
 from flowforge.runtime.commands import (
     Answered,
     Begin,
@@ -86,6 +87,7 @@ def advance(state: RunState, *reports: Report) -> Decision:
         _take(after, report)
     _settle(after)
     prepare_coming(after)
+    expect_prompts(after)
     outcome = None
     if state.top is not None and state.top.is_closed:
         outcome = _outcome(after, state.top)

@@ -47,12 +47,12 @@ def _next_use(step: StepState) -> tuple[float, tuple[str, ...]]:
     counted: dict[str, int] = {}
     for name in names:
         sibling = step.scope.steps[name]
-        if sibling.has_claims and (num_steps := _steps_before(sibling, counted)) < least:
-            least, awaits = num_steps, _awaited_works(sibling)
+        if sibling.has_claims and (num_steps := steps_before(sibling, counted)) < least:
+            least, awaits = num_steps, awaited_works(sibling)
     return least, awaits
 
 
-def _awaited_works(step: StepState) -> tuple[str, ...]:
+def awaited_works(step: StepState) -> tuple[str, ...]:
     """The calls and questions that a step waits for; of many none, since it is but an order."""
     needs = step.node.step.needs
     if step.status is not Status.WAITING or len(needs) > _MOST_LOOKED_AT:
@@ -66,7 +66,7 @@ def _awaited_works(step: StepState) -> tuple[str, ...]:
     )
 
 
-def _steps_before(step: StepState, counted: dict[str, int]) -> int:
+def steps_before(step: StepState, counted: dict[str, int]) -> int:
     """The longest chain of steps that have not ended and that this one waits for."""
     if step.status is not Status.WAITING:
         return 0
@@ -76,5 +76,5 @@ def _steps_before(step: StepState, counted: dict[str, int]) -> int:
         if len(counted) < _MOST_LOOKED_AT and len(needs) <= _MOST_LOOKED_AT:
             awaited = (step.scope.steps[needed] for needed in sorted(needs))
             going_on = (one for one in awaited if one.status in (Status.WAITING, Status.RUNNING))
-            counted[name] = 1 + max((_steps_before(one, counted) for one in going_on), default=-1)
+            counted[name] = 1 + max((steps_before(one, counted) for one in going_on), default=-1)
     return counted[name]

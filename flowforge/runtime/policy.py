@@ -13,11 +13,13 @@ class RunPolicy:
     list is there, while the rest of the list is being written. tells_chains: requests say what the
     longest chain of steps behind them may still write, and more goes first. prepares_prompts: while
     a run waits for tools or people only, what is known of the prompts that come next is computed.
+    expects_prompts: the backend is told what coming prompts begin with, and when they come.
     """
 
     foresees_branches: bool = True
     tells_chains: bool = True
     prepares_prompts: bool = True
+    expects_prompts: bool = True
 
 
 WHOLE_POLICY = RunPolicy()

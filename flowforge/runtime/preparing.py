@@ -74,16 +74,16 @@ def _preparation_of(step: StepState) -> Prepare | None:
         if continues is None:
             return None
     elif verb.system is not None:
-        system, is_whole = _known(verb.system, step.scope)
+        system, is_whole = known_text(verb.system, step.scope)
         if not is_whole:
             return None
-    beginning = "" if verb.user is None else _known(verb.user, step.scope)[0]
+    beginning = "" if verb.user is None else known_text(verb.user, step.scope)[0]
     if continues is None and system is None and not beginning:
         return None
     return Prepare(step.path, continues, system, beginning, verb.model)
 
 
-def _known(template: Template, scope: ScopeState) -> tuple[str, bool]:
+def known_text(template: Template, scope: ScopeState) -> tuple[str, bool]:
     """The text up to the first value that is not there yet, and whether that is all."""
     try:
         return template.render_known(scope)

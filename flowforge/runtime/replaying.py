@@ -22,6 +22,7 @@ from flowforge.runtime.commands import (
     Answered,
     Begin,
     CancelStep,
+    ExpectPrompt,
     ExpectUse,
     Foresee,
     GiveUp,
@@ -184,7 +185,7 @@ def _note(replayed: Replayed, command: Command, at: float) -> None:
                 replayed.works[path] = OpenWork(work.command, work.turn, is_stopped=True)
         case StopTimer(timer):
             replayed.timers.pop(timer, None)
-        case ReleaseConversation() | ExpectUse():
+        case ReleaseConversation() | ExpectUse() | ExpectPrompt():
             # None is open: they are made again from the journal when somebody forks them.
             pass
         case Foresee() | GiveUp() | Prepare():

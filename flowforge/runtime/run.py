@@ -29,6 +29,7 @@ from flowforge.runtime.commands import (
     Cancelled,
     CancelRun,
     CancelStep,
+    ExpectPrompt,
     ExpectUse,
     Foresee,
     GiveUp,
@@ -354,6 +355,8 @@ class _Shell:
                 self._works.stop(path)
             case ExpectUse():
                 self._works.expect_use(command)
+            case ExpectPrompt():
+                self._works.expect_prompt(command, tasks)
             case ReleaseConversation(path):
                 tasks.start_soon(self._works.release, path)
             case StartTimer(timer, delay_s):

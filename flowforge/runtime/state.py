@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flowforge.grammars.tool_formats import ToolDefinition
     from flowforge.language.program import JsonValue, Program, ToolSpec
     from flowforge.language.token_meter import TokenMeter
-    from flowforge.runtime.commands import ExpectUse
+    from flowforge.runtime.commands import ExpectPrompt, ExpectUse
     from flowforge.runtime.graph import BlockGraph, StepNode
     from flowforge.runtime.policy import RunPolicy
     from flowforge.runtime.verbs.rules import Finish, Validator, WorkKey
@@ -101,7 +101,7 @@ class StepState:
     still fork those it continues. num_forking: forks on their way. use_told: when
     the conversation is continued, as the backend was last told. foreseen: works of branches
     to come that were told of, and have not started yet. is_prepared: whether its prompt was told
-    of before its time.
+    of before its time. prompt_told: what was told last of when it will be asked.
     """
 
     path: str
@@ -128,6 +128,7 @@ class StepState:
     use_told: ExpectUse | None = None
     foreseen: set[str] = field(default_factory=set[str])
     is_prepared: bool = False
+    prompt_told: ExpectPrompt | None = None
     value: JsonValue = None
 
     @property

@@ -33,6 +33,7 @@ from flowforge.runtime.commands import (
 )
 from flowforge.runtime.events import StepText
 from flowforge.runtime.exact_choice import choose_exactly
+from flowforge.runtime.expected_prompts import ExpectedPrompts
 from flowforge.runtime.failures import as_flowforge_error
 from flowforge.runtime.notices import fact_of
 from flowforge.runtime.people import text_answer
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     )
     from flowforge.runtime.ahead import Items
     from flowforge.runtime.caching import StepCache
-    from flowforge.runtime.commands import ExpectUse, Prepare, Report, Turn
+    from flowforge.runtime.commands import ExpectPrompt, ExpectUse, Prepare, Report, Turn
     from flowforge.runtime.people import Asker
     from flowforge.runtime.run_journal import PastTurn, RunJournal
     from flowforge.runtime.stream import EventStream
@@ -103,11 +104,14 @@ class Works:
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._ahead: dict[str, Ahead] = {}
         self._preparing: dict[str, anyio.CancelScope] = {}
+        self._expected = ExpectedPrompts(surroundings.backend, self._left_s)
 
     def start(self, command: StartGeneration | StartCall | StartQuestion, tasks: TaskGroup) -> None:
         """Begin a work; its report follows."""
         if command.path in self._preparing:
             self._preparing[command.path].cancel()
+        if self._expected.is_coming(command.path):
+            tasks.start_soon(self._expected.begun, command.path)
         self._scopes[command.path] = anyio.CancelScope()
         if not isinstance(command, StartGeneration):
             self._awaited[command.path] = (command, self._stream.elapsed_s)
@@ -149,6 +153,7 @@ class Works:
 
     def stop_preparing(self) -> None:
         """Nothing more comes."""
+        self._expected.end()
         for scope in self._preparing.values():
             scope.cancel()
 
@@ -183,6 +188,11 @@ class Works:
             ready_in_s = max(map(self._left_s, use.awaits), default=0.0)
             self._conversations[use.path].expect_use(use.num_steps, ready_in_s)
 
+    def expect_prompt(self, prompt: ExpectPrompt, tasks: TaskGroup) -> None:
+        """Tell the backend what is known of a coming prompt, where memory is short."""
+        if self._expected.take(prompt):
+            tasks.start_soon(self._expected.tell)
+
     def _left_s(self, path: str) -> float:
         """How long a call or question may still take."""
         if path not in self._awaited:
@@ -205,6 +215,7 @@ class Works:
 
     async def release_all(self) -> None:
         """Close what is still open."""
+        self.close_failures += await self._expected.close()
         for path in list(self._ahead):
             await self.give_up(path)
         for path in list(self._conversations):

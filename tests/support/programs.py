@@ -32,6 +32,7 @@ from flowforge.language.types import AnyType
 from flowforge.runtime.commands import (
     Answered,
     Begin,
+    ExpectPrompt,
     ExpectUse,
     Failed,
     Foresee,
@@ -323,6 +324,8 @@ class Stage:
                 # One that was stopped before it opened has nothing to close.
                 if path in self.history:
                     self.closed.add(path)
+            case ExpectPrompt(path):
+                assert path not in self.history, "what has begun is expected"
             case ExpectUse(path, num_steps):
                 assert path in self.history, f"{path} is expected and was never open"
                 assert path not in self.closed, f"{path} is expected and is closed"
