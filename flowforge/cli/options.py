@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
@@ -11,6 +12,8 @@ from click.core import ParameterSource
 
 from flowforge import environment
 from flowforge.cli import completers
+from flowforge.cli.failures import report
+from flowforge.errors import FlowForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -235,12 +238,16 @@ def engine(command: Command) -> Command:
             "overlap",
             "graphs",
         )
-        kwargs["engine"] = EngineConfig(
-            kv_bytes=None if kv_memory is None else kv_memory * 1_000_000,
-            num_pages=num_pages,
-            host_cache_bytes=int(host_cache * (1 << 30)),
-            **{name: kwargs.pop(name) for name in names},
-        )
+        try:
+            kwargs["engine"] = EngineConfig(
+                kv_bytes=None if kv_memory is None else kv_memory * 1_000_000,
+                num_pages=num_pages,
+                host_cache_bytes=int(host_cache * (1 << 30)),
+                **{name: kwargs.pop(name) for name in names},
+            )
+        except FlowForgeError as error:
+            # What the command raises itself is told by `guarded`, which is within.
+            sys.exit(int(report(error, as_json=bool(kwargs.get("as_json")))))
         return command(*args, **kwargs)
 
     wrapped: Callable[..., object] = with_engine
