@@ -6,10 +6,12 @@ import pytest
 import torch
 from kernel_heads import LAYERS, OLDER, PAGE, covering_heads, named, on_the_cpu
 
+from flowforge.engine.attention.graph_attention import GraphTables
 from flowforge.engine.attention.interface import LayerAttention
 from flowforge.engine.attention.kernel_attention import (
     DeviceTables,
     KernelAttention,
+    KernelBackend,
     attend,
     new_parts,
     tile_shape,
@@ -17,6 +19,7 @@ from flowforge.engine.attention.kernel_attention import (
 from flowforge.engine.attention.kernel_tables import decode_layout, step_tables
 from flowforge.engine.attention.paged import PagedAttention
 from flowforge.engine.attention.reads import NEVER_SPLIT, SplitPolicy
+from flowforge.engine.float8 import to_float8
 from flowforge.engine.kernels import reference
 from flowforge.engine.kernels.checks import (
     FLOAT8_TOLERANCE,
@@ -93,6 +96,20 @@ def test_rows_in_float8_are_read_by_their_scales(dtype: torch.dtype) -> None:
 
     error = attention_error(step, LAYERS[0], is_float8=True)
     assert TOLERANCES[dtype] / 10 < error < FLOAT8_TOLERANCE
+
+
+def test_a_captured_step_reads_float8_rows_by_their_scales() -> None:
+    step = paged_step(Heads(1, 2, 16), [(70, 1), (9, 1), (33, 1), (1, 1)])
+    rows, scales = to_float8(step.rows)
+    shape = tile_shape(2, 1, 16, PAGE, torch.float32)
+    tables = GraphTables(KernelBackend(rows, SHARE, shape, scales), 4, 8 * PAGE, (None,))
+    buffer = torch.zeros(tables.num_values, dtype=torch.int32)
+    attention = tables.attention(step.slots, buffer, 2)
+    tables.write(step.spans, step.segments, buffer.numpy())
+
+    found = attention.attend(0, step.q, step.k, step.v, LAYERS[0])
+
+    assert 1e-3 < relative_error(found, step.expected(LAYERS[0])) < FLOAT8_TOLERANCE
 
 
 def test_tables_of_a_captured_step_serve_smaller_steps_at_the_same_place() -> None:
