@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+_BAR = "&#124;"
+_CODE = re.compile("`([^`]*)`")
 MADE = "Made from the code by `python -m flowforge.reference docs`; do not edit."
 """What a page says of itself."""
 
@@ -29,4 +33,9 @@ def paragraphs(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return _CODE.sub(_code_in_a_cell, " ".join(text.split())).replace("|", _BAR)
+
+
+def _code_in_a_cell(found: re.Match[str]) -> str:
+    """Between backticks a bar ends the cell for some readers; what hides it shows for others."""
+    return f"<code>{escape(found[1], quote=False)}</code>" if "|" in found[1] else found[0]

@@ -19,7 +19,7 @@ from flowforge.journal.location import default_journal
 from flowforge.reference.cli_page import argument_meaning, commands_of, told_arguments
 from flowforge.reference.docstrings import split_docstring, told_of
 from flowforge.reference.events_page import COMMON
-from flowforge.reference.markdown import MADE, table
+from flowforge.reference.markdown import MADE, code, table
 from flowforge.reference.pages import pages
 from flowforge.reference.python_page import groups, members_of
 from flowforge.runtime.events import Fact
@@ -160,4 +160,8 @@ def test_a_docstring_is_parted_where_a_sentence_begins_with_a_name() -> None:
 
 
 def test_a_bar_does_not_end_a_cell() -> None:
-    assert "| a |\n|---|\n| x\\|y |" == table(["a"], [["x|y"]])
+    cells = "x&#124;y | `a` &#124; <code>&lt;b&#124;c&gt;</code> | `d`"
+
+    assert f"| a | b | c |\n|---|---|---|\n| {cells} |" == table(
+        ["a", "b", "c"], [["x|y", "`a` | `<b|c>`", code("d")]]
+    )

@@ -1,4 +1,4 @@
-"""Pages of documentation that are made from the language: keys, expressions, all codes."""
+"""The page of the expression language, whose examples are evaluated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from flowforge.language.codes.page import codes_page
 from flowforge.language.evaluation import evaluate_node
 from flowforge.language.expression_parser import (
     MAX_EXPRESSION_CHARS,
@@ -16,9 +15,9 @@ from flowforge.language.expression_parser import (
 )
 from flowforge.language.filters import FILTERS
 from flowforge.language.json_values import MAX_TEXT_CHARS, MAX_VALUE_DEPTH, MAX_VALUE_PARTS
-from flowforge.language.language_page import language_page
 from flowforge.language.token_meter import MeasuredNames, WordMeter
 from flowforge.language.types import display_type
+from flowforge.reference.markdown import MADE, code, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,23 +51,14 @@ _FORMS = (
 )
 
 
-def pages() -> dict[str, str]:
-    """The pages by their file names."""
-    return {
-        "expressions.md": expressions_page(),
-        "codes.md": codes_page(),
-        "language.md": language_page(),
-    }
-
-
 def expressions_page() -> str:
     """The reference of the expression language; every example is evaluated here."""
     grammar = resources.files("flowforge.language").joinpath("expression.lark")
-    forms = [f"| {what} | {_code(text)} | {_result(text)} |" for what, text in _FORMS]
-    filters = [_filter_row(FILTERS[name]) for name in sorted(FILTERS)]
+    forms = ((what, code(text), _result(text)) for what, text in _FORMS)
+    filters = (_filter_row(FILTERS[name]) for name in sorted(FILTERS))
     return f"""# Expressions
 
-Made from the code by `python -m flowforge.reference docs`; do not edit.
+{MADE}
 
 An expression stands in `${{ … }}`. It reads values and makes a value; it calls nothing, changes
 nothing, and always ends. A text that is nothing but one expression keeps the value's type; in any
@@ -85,17 +75,13 @@ From what binds tightest to what binds loosest; parentheses group. The examples 
 `inputs = {json.dumps(_SCOPE["inputs"])}`, `score = 7`, `note = null` and
 `review = {json.dumps(_SCOPE["review"])}`.
 
-| form | example | gives |
-|---|---|---|
-{chr(10).join(forms)}
+{table(("form", "example", "gives"), forms)}
 
 ## Filters
 
 `value | filter` or `value | filter(argument, …)`. Arguments in brackets may be left out.
 
-| filter | takes | what it gives | example | gives |
-|---|---|---|---|---|
-{chr(10).join(filters)}
+{table(("filter", "takes", "what it gives", "example", "gives"), filters)}
 
 Tokens are those of the run's own model. Where answers are scripted there is none, and a token is a
 word with the white space behind it, as in these examples.
@@ -118,21 +104,16 @@ What goes beyond is the error WF403 or WF209, never a wait.
 """
 
 
-def _filter_row(filter_: Filter) -> str:
+def _filter_row(filter_: Filter) -> tuple[str, ...]:
     arguments = [
         argument.name if argument.is_required else f"[{argument.name}]"
         for argument in filter_.arguments
     ]
     call = f"{filter_.name}({', '.join(arguments)})" if arguments else filter_.name
-    takes = _code(display_type(filter_.subject).replace("|", "or"))
-    example = f"{_code(filter_.example)} | {_result(filter_.example)}"
-    return f"| `{call}` | {takes} | {filter_.summary} | {example} |"
+    takes = code(display_type(filter_.subject).replace("|", "or"))
+    return code(call), takes, filter_.summary, code(filter_.example), _result(filter_.example)
 
 
 def _result(text: str) -> str:
     value = evaluate_node(parse_expression(text), MeasuredNames(_SCOPE, WordMeter()))
-    return _code(json.dumps(value, ensure_ascii=False))
-
-
-def _code(text: str) -> str:
-    return "`" + text.replace("|", "\\|") + "`"
+    return code(json.dumps(value, ensure_ascii=False))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from flowforge.language.common_keys import COMMON_KEYS
 from flowforge.language.editor_schema import editor_schema
 from flowforge.language.steps import VERBS
+from flowforge.reference.markdown import MADE, code, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +34,22 @@ _WORDS = {
     "gen_options": "a mapping of the keys below, or nothing for free text",
     "turn": "a mapping of the keys below",
 }
+_JOINS = (
+    (
+        "`all`",
+        "when every branch has succeeded; the first failure fails the step",
+        "all values, in order",
+    ),
+    ("`settle`", "when every branch has ended", "`{ ok, value, error }` of each, in order"),
+    ("`first`", "when one has succeeded", "its value"),
+    ("`{ quorum: k }`", "when k have succeeded", "their values, in order"),
+    (
+        "`{ best: expression }`",
+        "when every branch has ended",
+        "the value with the highest number",
+    ),
+    ("`vote`", "when the others cannot change the result", "the value that most gave"),
+)
 _PARTS = (
     ("gen_options", "The keys of `gen`"),
     ("turn", "The keys of a turn"),
@@ -47,19 +64,17 @@ def language_page() -> str:
     """The reference of a workflow file's keys."""
     schema = editor_schema()
     shapes = cast("dict[str, Schema]", schema["$defs"])
-    common = _rows(shapes["set"], shapes, COMMON_KEYS)
+    common = _table(shapes["set"], shapes, COMMON_KEYS)
     verbs = "\n\n".join(
-        f"### {verb}\n\n{shapes[verb]['description']}\n\n"
-        f"{_table(_rows(shapes[verb], shapes, rule.keys))}"
+        f"### {verb}\n\n{shapes[verb]['description']}\n\n{_table(shapes[verb], shapes, rule.keys)}"
         for verb, rule in VERBS.items()
     )
     parts = "\n\n".join(
-        f"## {title}\n\n{_table(_rows(_mapping(shapes[name]), shapes, None))}"
-        for name, title in _PARTS
+        f"## {title}\n\n{_table(_mapping(shapes[name]), shapes, None)}" for name, title in _PARTS
     )
     return f"""# The language
 
-Made from the code by `python -m flowforge.reference docs`; do not edit.
+{MADE}
 
 All keys of a workflow file. What an expression in `${{ … }}` may say stands in
 [expressions.md](expressions.md), how steps work together in [examples.md](examples.md). A key in
@@ -67,7 +82,7 @@ bold must be there.
 
 ## The file
 
-{_table(_rows(schema, shapes, None))}
+{_table(schema, shapes, None)}
 
 ## Steps
 
@@ -77,7 +92,7 @@ several says with `yield` what it gives. A step that was skipped is null.
 
 Beside those of its verb, every step may have these keys:
 
-{_table(common)}
+{common}
 
 {verbs}
 
@@ -86,33 +101,24 @@ Beside those of its verb, every step may have these keys:
 `join` says when branches are enough, and what they come to. What is not needed any more is
 cancelled.
 
-| policy | ends | value |
-|---|---|---|
-| `all` | when every branch has succeeded; the first failure fails the step | all values, in order |
-| `settle` | when every branch has ended | `{{ ok, value, error }}` of each, in order |
-| `first` | when one has succeeded | its value |
-| `{{ quorum: k }}` | when k have succeeded | their values, in order |
-| `{{ best: expression }}` | when every branch has ended | the value with the highest number |
-| `vote` | when the others cannot change the result | the value that most gave |
+{table(("policy", "ends", "value"), _JOINS)}
 
 {parts}
 """
 
 
-def _table(rows: Iterable[str]) -> str:
-    return "\n".join(["| key | value | what it says |", "|---|---|---|", *rows])
-
-
-def _rows(owner: Schema, shapes: dict[str, Schema], keys: Iterable[str] | None) -> list[str]:
+def _table(owner: Schema, shapes: dict[str, Schema], keys: Iterable[str] | None) -> str:
     properties = cast("dict[str, Schema]", owner["properties"])
     required = cast("list[str]", owner.get("required", []))
-    rows: list[str] = []
-    for key in properties if keys is None else keys:
-        part = properties[key]
-        shown = f"**`{key}`**" if key in required else f"`{key}`"
-        what = str(part.get("description", ""))
-        rows.append(f"| {shown} | {_form(part, shapes).replace('|', '&#124;')} | {what} |")
-    return rows
+    rows = (
+        (
+            f"**{code(key)}**" if key in required else code(key),
+            _form(properties[key], shapes),
+            str(properties[key].get("description", "")),
+        )
+        for key in (properties if keys is None else keys)
+    )
+    return table(("key", "value", "what it says"), rows)
 
 
 def _mapping(shape: Schema) -> Schema:

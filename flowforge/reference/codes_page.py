@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowforge.language.codes.explanations import changes, families, how_it_is_run
+from flowforge.reference.markdown import MADE, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowforge.language.codes.explanations import Explanation, Family
 
-_HEAD = """# Codes
+_HEAD = f"""# Codes
 
-Made from the code by `python -m flowforge.reference docs`; do not edit.
+{MADE}
 
 `flowforge explain WF202` prints what stands here of a code, and `flowforge explain` lists all.
 
@@ -29,8 +30,8 @@ def codes_page() -> str:
 
 def _parts(family: Family) -> Iterator[str]:
     yield f"## {family.title}"
-    rows = [f"| [{one.code}](#{one.code}) | {one.meaning} |" for one in family.explanations]
-    yield "\n".join(["| code | meaning |", "|---|---|", *rows])
+    rows = ((f"[{one.code}](#{one.code})", one.meaning) for one in family.explanations)
+    yield table(("code", "meaning"), rows)
     for one in family.explanations:
         yield from _explained(one, is_yaml=family.prefix != "WF0")
 
