@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     """Rows and scales, as `KvStore.take_out` gives them."""
 
 
+# At once: they are gathered beside the pages, where a GPU has only its margin.
+_MOST_SLOTS = 512
+
+
 def heads_of_ranks(model: ModelConfig, count: int) -> tuple[int, ...]:
     """How many KV heads each rank of a model keeps."""
     return tuple(len(split_model(model, Rank(index, count)).kv_heads) for index in range(count))
@@ -104,11 +108,11 @@ class SplitRows:
 
     def take_out(self, slots: Sequence[int]) -> Rows:
         """See `KvStore.take_out`. Raises EngineError EN237."""
-        with self._forward.apart():
-            self._workers.send(TakeRows(list(slots)))
-            gathered = self._own.gather(slots)
-        assert gathered is not None, "the first rank is given what is gathered"
-        return gathered
+        starts = range(0, len(slots), _MOST_SLOTS)
+        parts = [self._gather(slots[start : start + _MOST_SLOTS]) for start in starts]
+        rows = torch.cat([rows.view(torch.uint8) for rows, _ in parts], dim=3)
+        scales = [scales for _, scales in parts if scales is not None]
+        return rows.view(self.kind.kept_dtype), torch.cat(scales, dim=3) if scales else None
 
     def put_in(self, slots: Sequence[int], rows: torch.Tensor, scales: torch.Tensor | None) -> None:
         """See `KvStore.put_in`. Raises EngineError EN237."""
@@ -116,3 +120,10 @@ class SplitRows:
         with self._forward.apart():
             self._workers.send_each(others)
             self._own.put_in(own)
+
+    def _gather(self, slots: Sequence[int]) -> Rows:
+        with self._forward.apart():
+            self._workers.send(TakeRows(list(slots)))
+            gathered = self._own.gather(slots)
+        assert gathered is not None, "the first rank is given what is gathered"
+        return gathered

@@ -28,6 +28,7 @@ from flowforge.engine.loading import load_core
 from flowforge.engine.model_interface import ModelLimits
 from flowforge.engine.models.weights import load_decoder
 from flowforge.engine.paged_rows import RowsPlan
+from flowforge.engine.parallel import rank_rows
 from flowforge.engine.parallel.messages import PartTask
 from flowforge.engine.parallel.split import Rank
 from flowforge.engine.parallel.workers import Workers, new_meeting_folder
@@ -166,8 +167,9 @@ def test_an_engine_over_two_processes_writes_what_one_does_and_its_death_is_told
 
 
 def test_float8_rows_of_all_ranks_are_kept_and_hit_again(
-    model_dirs: dict[str, Path], end: ExitStack
+    model_dirs: dict[str, Path], end: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rank_rows, "_MOST_SLOTS", 16)  # so that rows come in several pieces
     config = EngineConfig(device="cpu", num_pages=32, tp=2, dtype="float32", kv_dtype="float8")
     made = load_parts(plan_compute(model_dirs["qwen3"], config), config, end)
     core = core_of(made)
