@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
@@ -92,11 +91,12 @@ async def test_a_block_tells_each_loop_once() -> None:
             Counting.num_calls += 1
             super().call(function)
 
-    wake_ups, called = WakeUps(), list[int]()
+    wake_ups, called, are_all_called = WakeUps(), list[int](), anyio.Event()
     with wake_ups.held():
         for number in range(4):
             wake_ups.wake(Counting(), partial(called.append, number))
-    await anyio.lowlevel.checkpoint()
+        wake_ups.wake(Counting(), are_all_called.set)
+    await are_all_called.wait()
 
     assert [0, 1, 2, 3] == called
     assert Counting.num_calls == 1
