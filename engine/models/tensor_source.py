@@ -88,7 +88,9 @@ class TensorSource:
             sizes = {self._group_bytes(quantized, name) for name in names}
             if len(sizes) == 1:
                 return StoredMatrix(KIND_OF_BYTES[sizes.pop()], quantized.stacked(names))
-        if self._checkpoint.dtypes(names) == {torch.bfloat16}:
+        # On a GPU torch multiplies these as they are; none of its kernels is for them.
+        is_read = self._device.type == "cpu"
+        if is_read and self._checkpoint.dtypes(names) == {torch.bfloat16}:
             return StoredMatrix("bfloat16", self._checkpoint.stacked(names))
         return None
 
