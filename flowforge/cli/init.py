@@ -10,7 +10,9 @@ import click
 
 from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
-from flowforge.cli.failures import guarded
+from flowforge.cli.failures import guarded, print_json_line
+from flowforge.cli.printing import print_note
+from flowforge.errors import WorkflowError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -105,7 +107,7 @@ def init(path: Path, *, template: str, is_list: bool, as_json: bool) -> ExitCode
     is_new_schema = file.suffix != ".py" and _write_schema(schema)
     files = [*written, schema] if is_new_schema else [*written]
     if as_json:
-        _print_json({"event": "init", "file": str(file), "files": [str(one) for one in files]})
+        print_json_line({"event": "init", "file": str(file), "files": [str(one) for one in files]})
         return ExitCode.DONE
     click.echo(f"wrote {_listed(files)}; next:")
     if file.suffix != ".py":
@@ -117,7 +119,7 @@ def init(path: Path, *, template: str, is_list: bool, as_json: bool) -> ExitCode
 def _list(*, as_json: bool) -> ExitCode:
     for name, template in TEMPLATES.items():
         if as_json:
-            _print_json({"event": "template", "name": name, "what": template.what})
+            print_json_line({"event": "template", "name": name, "what": template.what})
         else:
             click.echo(f"{name:10}  {template.what}")
     return ExitCode.DONE
@@ -142,7 +144,7 @@ def _text_of(name: str) -> str:
 
 
 def _write(texts: Mapping[Path, str]) -> None:
-    """All of the files, or none: what is there is looked for first. Raises WorkflowError WF529."""
+    """The files, and none where one is there already. Raises WorkflowError WF529."""
     for file in texts:
         if file.exists():
             raise _refused(file, "it exists already")
@@ -157,9 +159,7 @@ def _write(texts: Mapping[Path, str]) -> None:
             raise _refused(file, reason_text(error)) from error
 
 
-def _refused(file: Path, reason: str) -> Exception:
-    from flowforge.errors import WorkflowError
-
+def _refused(file: Path, reason: str) -> WorkflowError:
     return WorkflowError(
         "WF529",
         f"{str(file)!r} cannot be written: {reason}",
@@ -172,7 +172,6 @@ def _write_schema(file: Path) -> bool:
 
     One of another version is left, and told.
     """
-    from flowforge.cli.printing import print_note
     from flowforge.cli.schema import schema_text
 
     text = schema_text()
@@ -187,12 +186,6 @@ def _write_schema(file: Path) -> bool:
 def _listed(files: Iterable[Path]) -> str:
     *first, last = map(str, files)
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def _print_json(value: object) -> None:
-    from flowforge.cli.failures import print_json_line
-
-    print_json_line(value)
 
 
 def _quoted(file: Path) -> str:
