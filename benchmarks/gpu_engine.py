@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flowforge.engine.models.decoder import Decoder
     from flowforge.engine.sequence import Update
 
-PROMPT, WARM_UPS = 16, 4
+PROMPT = 16
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,19 @@ class EngineSteps:
     def seconds(self, *, overlaps: bool) -> tuple[float, float]:
         """Of one step that samples, and of what the host does of it outside launches and waits."""
         core, device = self._core(overlaps=overlaps), self.decoder.device
-        reader = _Reader()
+        reader, num_before = _Reader(), min(4, self.num_steps)
         params = SamplingParams(
             temperature=self.temperature,
             top_p=0.95,
             ignore_eos=True,
-            max_tokens=self.num_steps + WARM_UPS + 4,
+            max_tokens=self.num_steps + num_before + 4,
         )
         for number in range(self.num_rows):
             sequence = SequenceId(number + 1)
             core.open(sequence, Namespace(salt=str(number)))
             core.append(sequence, [(7 * number + idx) % 97 + 3 for idx in range(PROMPT)])
             core.generate(sequence, GenerationRequest(params), reader)
-        for _ in range(WARM_UPS):
+        for _ in range(num_before):
             core.step()
         before = core.statistics().steps.host_s
         started_at = time.perf_counter()

@@ -162,6 +162,20 @@ def test_guesses_need_the_tokens_before_them_and_pauses_do_not() -> None:
     assert 0 < core.statistics().speculation.drafted
 
 
+def test_an_end_behind_guesses_is_allowed_as_soon_as_there_are_enough_tokens() -> None:
+    prompt = next(one for n in range(1, 99) if len(right_output(one := text(n), 12)) in (3, 4))
+    said = right_output(prompt, 12)
+    core, _, _ = device_core(speculator=Speculator(HistoryDrafter(share_right=1.0)))
+    client, updates = Client(core), Updates()
+    params = SamplingParams(max_tokens=12, min_tokens=len(said) - 1)
+    core.generate(client.open(prompt), GenerationRequest(params), updates)
+
+    client.run()
+
+    assert said == output(updates)
+    assert core.statistics().num_steps < len(said), "the end was not guessed"
+
+
 @pytest.mark.parametrize("num_steps", range(1, 9))
 def test_a_fork_of_a_sequence_in_flight_goes_on_from_what_was_told(num_steps: int) -> None:
     core, _, _ = device_core(seed=num_steps)
