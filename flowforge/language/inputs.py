@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from flowforge.errors import WorkflowError
@@ -12,6 +13,8 @@ from flowforge.language.types import STRING, display_type, may_be
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from jsonschema import ValidationError
 
     from flowforge.language.program import Input, JsonValue, Program
 
@@ -46,8 +49,17 @@ def problem_with_value(schema: Mapping[str, JsonValue], value: JsonValue) -> str
     if error is None:
         return None
     place = "".join(f"[{part!r}]" for part in error.absolute_path)
-    message = error.message if len(error.message) < 200 else f"{error.message[:200]}…"
+    message = _in_json(error)
+    message = message if len(message) < 200 else f"{message[:200]}…"
     return f"at {place}: {message}" if place else message
+
+
+def _in_json(error: ValidationError) -> str:
+    """What is wrong, with values as JSON writes them: the library writes them as Python does."""
+    message = error.message
+    for value in (error.instance, error.validator_value):
+        message = message.replace(repr(value), _written(value), 1)
+    return message
 
 
 def _value_of(input_: Input, given: Mapping[str, JsonValue]) -> JsonValue:
@@ -97,5 +109,9 @@ def _example(input_: Input) -> str:
 
 
 def _shown(value: JsonValue) -> str:
-    shown = repr(value)
+    shown = _written(value)
     return shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}…"
+
+
+def _written(value: object) -> str:
+    return repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

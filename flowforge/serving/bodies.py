@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import anyio
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
+from flowforge.language.json_values import kind_of_value
 from flowforge.serving.event_stream import ClientGoneError
 from flowforge.serving.failures import Failure, RequestError, bad_request, invalid
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+    from flowforge.backends.protocol import JsonValue
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -54,13 +57,15 @@ def parse_body(body: bytes, kind: type[B]) -> B:
     """Bytes as a request of a kind. Raises RequestError 400."""
     try:
         value: object = json.loads(body, parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        raise bad_request("the body is not UTF-8", code="invalid_json") from None
     except RecursionError:
         raise bad_request("the body is nested too deep", code="invalid_json") from None
     except ValueError as error:
         raise bad_request(f"the body is no JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
-        found = type(value).__name__
-        raise bad_request(f"the body is a {found}, expected an object", code="invalid_json")
+        found = kind_of_value(cast("JsonValue", value))
+        raise bad_request(f"the body is {found}, expected an object", code="invalid_json")
     if _depth_exceeds(value, _DEEPEST):
         raise bad_request(f"the body is nested deeper than {_DEEPEST} levels", code="invalid_json")
     try:

@@ -13,8 +13,6 @@ from flowforge.errors import FlowForgeError, InternalError, WorkflowError
 from flowforge.serving.requests import WRONG_TOGETHER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pydantic import ValidationError
 
 _TOO_LONG = "EN202"
@@ -99,14 +97,37 @@ def failure_of(error: Exception) -> Failure:
 
 def invalid(error: ValidationError) -> RequestError:
     """A body that is no request of this kind: its first problem, by the field's path."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    place = _place(first["loc"])
+    problems = error.errors(include_url=False, include_input=False)
+    first, place = problems[0], _place(problems[0]["loc"])
+    # Of a field that may be of several kinds there is a problem with each.
+    kinds = {
+        _KINDS[one["type"]]: None
+        for one in problems
+        if one["type"] in _KINDS and _place(one["loc"]) == place
+    }
+    more = len({_place(one["loc"]) for one in problems}) - 1
     if first["type"] == WRONG_TOGETHER:
         place = _place((*first["loc"], str(first.get("ctx", {})["field"])))
-    more = error.error_count() - 1
     others = f" (and {more} more)" if more else ""
-    message = first["msg"].removeprefix("Value error, ")
-    return bad_request(f"{place or 'the body'}: {_lowered(message)}{others}", place or None)
+    message = _lowered(first["msg"].removeprefix("Value error, "))
+    if first["type"] in _KINDS:
+        message = f"input should be {' or '.join(kinds)}"
+    return bad_request(f"{place or 'the body'}: {message}{others}", place or None)
+
+
+_KINDS = {
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_type": "a whole number",
+    "list_type": "an array",
+    "model_attributes_type": "an object",
+    "model_type": "an object",
+    "none_required": "null",
+    "string_type": "a string",
+}
+"""Problems of kind, in the words of JSON: the library's own are Python's."""
 
 
 def _place(location: tuple[int | str, ...]) -> str:
@@ -129,12 +150,3 @@ def _lowered(text: str) -> str:
 
 def _told(error: FlowForgeError) -> str:
     return error.message if error.help is None else f"{error.message}; {error.help}"
-
-
-def with_param(error: FlowForgeError, params: Mapping[str, str]) -> Exception:
-    """The error, told with the field of the request that brought it about, where it is known."""
-    failure = failure_of(error)
-    param = params.get(error.code)
-    if param is None or failure.status != 400:
-        return error
-    return RequestError(Failure(400, failure.message, failure.type, param=param, code=failure.code))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from flowforge.backends.protocol import GenerateRequest
 from flowforge.language.answer_specs import PLAIN_OPTIONS, AnswerOptions, GrammarSpec
+from flowforge.language.json_values import kind_of_value
 from flowforge.serving.failures import bad_request
 from flowforge.serving.requests import ChatRequest
 
 if TYPE_CHECKING:
+    from flowforge.backends.protocol import JsonValue
     from flowforge.serving.requests import SamplingFields, SchemaSpec, StructuredOutputs
 
 _RELAXED = AnswerOptions(on_unsupported="relax")
@@ -76,7 +78,8 @@ def _of_json(schema: dict[str, Any] | str | bool, place: str) -> GenerateRequest
         except (ValueError, RecursionError) as error:
             raise bad_request(f"{place} is no JSON: {error}", place) from None
         if not isinstance(read, dict | bool):
-            raise bad_request(f"{place} is a {type(read).__name__}, expected an object", place)
+            found = kind_of_value(cast("JsonValue", read))
+            raise bad_request(f"{place} is {found}, expected an object", place)
         schema = read
     return GenerateRequest(json_schema=schema)
 

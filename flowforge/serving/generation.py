@@ -46,7 +46,9 @@ class Asked:
 
     prompt_ids: at least one. form: the answer's form, tools and stops. params: for the first
     choice; the others are branches of it. num_choices: at least 1. namespace: who may share KV.
-    scores_prompt: whether the prompt's tokens come with their log probabilities.
+    scores_prompt: whether the prompt's tokens come with their log probabilities. strict_tools:
+    those whose calls must be held to their whole schemas. prompt_field, length_field: of the
+    request, for what does not fit.
     """
 
     prompt_ids: tuple[int, ...]
@@ -56,6 +58,9 @@ class Asked:
     namespace: Namespace
     scores_prompt: bool = False
     writes_nothing: bool = False
+    strict_tools: frozenset[str] = frozenset()
+    prompt_field: str = "prompt"
+    length_field: str = "max_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +221,13 @@ class Generation:
 async def prepare(backend: EngineBackend, asked: Asked) -> Generation:
     """Check a request and compile what holds its answers to their form.
 
-    Raises RequestError 400 for what does not fit the context, WorkflowError WF4xx for a form or
-    tools that cannot be held to.
+    Raises RequestError 400 for what does not fit the context and for strict tools that no mask
+    holds, WorkflowError WF4xx for a form or tools that cannot be held to.
     """
     _require_room(backend, asked)
     rest = list(asked.prompt_ids)
     tools = await backend.tools(asked.form, rest)
+    _require_strict(asked, tools)
     constraint = await backend.constraints.start(asked.form, tools)
     return Generation(backend, asked, tools, constraint)
 
@@ -243,7 +249,23 @@ def _require_room(backend: EngineBackend, asked: Asked) -> None:
     raise bad_request(
         f"the model's context has room for {capacity:,} tokens, and {told}; shorten it "
         "or ask for fewer tokens",
-        code="context_length_exceeded",
+        asked.prompt_field if prompt_len >= capacity else asked.length_field,
+        "context_length_exceeded",
+    )
+
+
+def _require_strict(asked: Asked, tools: CompiledTools | None) -> None:
+    loose = () if tools is None else tools.loose
+    wrong = next((one for one in loose if one.tool in asked.strict_tools), None)
+    if tools is None or wrong is None:
+        return
+    names = [tool.name for tool in tools.request.tools]
+    what = f"{wrong.name!r} of tool {wrong.tool!r}" if wrong.name else f"tool {wrong.tool!r}"
+    raise bad_request(
+        f"{what} cannot be held to its schema: {wrong.reason}; leave that out, or do not ask for "
+        '"strict"',
+        f"tools[{names.index(wrong.tool)}].function.parameters",
+        "WF421",
     )
 
 

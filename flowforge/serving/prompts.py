@@ -158,7 +158,9 @@ class _Transcript:
         return said
 
     def _add_result(self, message: ChatMessage, text: str, place: str) -> None:
-        call = self.waiting.pop(message.tool_call_id or "", None)
+        if message.tool_call_id is None:
+            raise bad_request(f"{place}: tool_call_id is missing", "messages")
+        call = self.waiting.pop(message.tool_call_id, None)
         if call is None:
             raise bad_request(
                 f"{place}: tool_call_id {message.tool_call_id!r} answers no call of the assistant "

@@ -61,6 +61,10 @@ class RunRoutes:
         run = self._run(request)
         told = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
         last = _event_number(told)
+        most = _number(run.events[-1]) if run.events else -1
+        if last > most:
+            what = f"the last event is {most}" if run.events else "there is no event yet"
+            raise bad_request(f"Last-Event-ID is {last}, and {what}; the run is {run.status}")
         return self._service.stream_to_its_end(partial(_write_events, run, last))
 
     async def answer(self, request: Request) -> Response:

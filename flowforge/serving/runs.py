@@ -11,13 +11,13 @@ import time
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from flowforge.control.desk import Control
 from flowforge.control.orders import socket_path
-from flowforge.errors import FlowForgeError
+from flowforge.errors import FlowForgeError, WorkflowError
 from flowforge.journal.names import new_run_id
 from flowforge.journal.records import RunBegun
 from flowforge.language.inputs import resolve_inputs
@@ -29,7 +29,7 @@ from flowforge.runtime.run_journal import RunJournal
 from flowforge.runtime.run_secrets import secrets_of
 from flowforge.runtime.seeds import drawn_seed
 from flowforge.runtime.tool_times import ToolTimes
-from flowforge.serving.failures import failure_of, not_found
+from flowforge.serving.failures import bad_request, failure_of, not_found
 from flowforge.task_groups import open_task_group
 
 if TYPE_CHECKING:
@@ -38,13 +38,12 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from flowforge.backends.protocol import Backend
+    from flowforge.journal.records import RunStatus
     from flowforge.journal.writer import JournalWriter
     from flowforge.language.program import JsonValue, Program
     from flowforge.serving.keys import Key
 
 _logger = logging.getLogger(__name__)
-
-RunStatus = Literal["running", "done", "failed", "cancelled"]
 
 _MOST_ENDED = 256
 
@@ -175,11 +174,11 @@ class Runs:
     ) -> ServedRun:
         """Begin a run, which goes on whoever listens.
 
-        Raises RequestError 404, WorkflowError WF3xx for inputs that do not fit, EngineError EN7xx
-        where it cannot be written down.
+        Raises RequestError 404, and 400 for inputs that do not fit; WorkflowError WF31x for
+        secrets; EngineError EN7xx where it cannot be written down.
         """
         program = self.program(name)
-        values = resolve_inputs(program, inputs)
+        values = _resolved(program, inputs)
         secrets_of(program, values)
         run_seed = drawn_seed() if seed is None else seed
         run_id = new_run_id()
@@ -268,6 +267,17 @@ class Runs:
         ended = [run_id for run_id, run in self._runs.items() if run.status != "running"]
         for run_id in ended[: max(0, len(ended) - _MOST_ENDED + 1)]:
             del self._runs[run_id]
+
+
+def _resolved(program: Program, given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    try:
+        return resolve_inputs(program, given)
+    except WorkflowError as error:
+        # What helps on a command line is not what helps a client.
+        helps = {"WF301": 'give it in the body, under "inputs"', "WF302": error.help}
+        help = helps.get(error.code)
+        told = error.message if help is None else f"{error.message}; {help}"
+        raise bad_request(told, "inputs", error.code) from error
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ def sampling_of(
 ) -> SamplingParams:
     """The parameters of a request. Without a seed one is drawn.
 
-    Raises RequestError 400 for a bias on what is no token id, EngineError EN210 for one out of
+    Raises RequestError 400 for a bias on what is no token id, EngineError EN210 for a bias out of
     range.
     """
     seed = secrets.randbits(63) if request.seed is None else request.seed & _SEED_MASK
@@ -45,6 +45,11 @@ def sampling_of(
         ignore_eos=bool(request.ignore_eos),
         num_logprobs=num_logprobs,
     )
+
+
+def biased_ids(request: SamplingFields) -> list[int]:
+    """The ids that a request biases. Raises RequestError 400 for what is no token id."""
+    return [*_biases(request.logit_bias or {})]
 
 
 def _biases(told: dict[str, float]) -> dict[int, float]:

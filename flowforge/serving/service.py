@@ -26,7 +26,7 @@ from flowforge.serving.generation import Asked, prepare, with_stops
 from flowforge.serving.metrics import Metrics, ServerCounts
 from flowforge.serving.prompts import offer_of, prompt_of
 from flowforge.serving.pulse import Pulse
-from flowforge.serving.sampling import sampling_of
+from flowforge.serving.sampling import biased_ids, sampling_of
 from flowforge.serving.tenants import namespace_of
 from flowforge.serving.token_texts import TokenTexts
 
@@ -161,11 +161,19 @@ class Service:
             offer,
             continues_last=bool(request.continue_final_message),
         )
-        # A long prompt takes long, and others are being answered.
-        prompt = await anyio.to_thread.run_sync(render)
         num_logprobs = (request.top_logprobs or 0) if request.logprobs else None
-        with self._refusing(request):
+        with self._refusing():
+            # A long prompt takes long, and others are being answered.
+            prompt = await anyio.to_thread.run_sync(render)
             asked = self._asked(request, client, tuple(prompt), form, most, num_logprobs)
+            asked = replace(
+                asked,
+                strict_tools=request.strict_tools,
+                prompt_field="messages",
+                length_field="max_completion_tokens"
+                if request.max_completion_tokens
+                else "max_tokens",
+            )
             return await prepare(self.backend, asked)
 
     async def _seen_messages(
@@ -209,7 +217,7 @@ class Service:
         for prompt in prompts:
             echo = await self._echo(prompt, client, annotations)
             echoes.append(echo)
-            with self._refusing(request):
+            with self._refusing():
                 asked = self._asked(
                     request, client, echo.ids, form, request.max_tokens, request.logprobs
                 )
@@ -280,6 +288,7 @@ class Service:
         most: int | None,
         num_logprobs: int | None,
     ) -> Asked:
+        self.require_ids(biased_ids(request), "logit_bias")
         return Asked(
             prompt,
             with_stops(form, request.stops),
@@ -289,7 +298,7 @@ class Service:
         )
 
     @contextmanager
-    def _refusing(self, request: SamplingFields) -> Generator[None]:
+    def _refusing(self) -> Generator[None]:
         """Name the field that brought a refusal about, and count what took too long."""
         self.counts.num_compiling += 1
         try:
@@ -312,6 +321,10 @@ class Service:
 
 _NO_FORM = "WF411"
 _FIELDS = {
+    # Of what sampling is asked for, all but this is in range when a request has been read.
+    "EN210": "logit_bias",
+    "EN304": "messages",
+    "EN307": "messages",
     _NO_FORM: "response_format",
     "WF414": "structured_outputs.regex",
     "WF415": "structured_outputs.choice",
@@ -320,7 +333,7 @@ _FIELDS = {
     "WF431": "structured_outputs.grammar",
     "WF432": "structured_outputs.grammar",
 }
-"""Which field an error of a form is about."""
+"""Which field an error is about."""
 
 
 def _seen_role(message: ChatMessage) -> SeenRole:

@@ -173,8 +173,18 @@ def test_a_prompt_that_leaves_no_room_is_refused(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model=MODEL, messages=say("x" * 5000))
 
-    assert "context_length_exceeded" == refused.value.code
+    assert ("context_length_exceeded", "messages") == (refused.value.code, refused.value.param)
     assert "4,096" in refused.value.message
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_an_answer_that_leaves_no_room_names_the_field_that_asks_for_it(
+    client: openai.OpenAI, field: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(model=MODEL, messages=say("x"), extra_body={field: 5000})
+
+    assert ("context_length_exceeded", field) == (refused.value.code, refused.value.param)
 
 
 # -- log probabilities ----------------------------------------------------------------------------
@@ -483,13 +493,23 @@ def test_fields_that_nobody_knows_are_passed_over(client: openai.OpenAI) -> None
     ({"messages": NUMBERS, "max_tokens": 0}, "max_tokens", "at least 1"),
     ({"messages": NUMBERS, "top_logprobs": 3}, "top_logprobs", "logprobs"),
     ({"messages": NUMBERS, "logit_bias": {"x": 1}}, "logit_bias", "no token id"),
-    ({"messages": NUMBERS, "logit_bias": {"99999": 1}}, None, "logit_bias"),
+    ({"messages": NUMBERS, "logit_bias": {"99999": 1}}, "logit_bias", "not in the vocabulary"),
+    ({"messages": NUMBERS, "logit_bias": {"5": 1000}}, "logit_bias", "from -100 to 100"),
+    ({"messages": 5}, "messages", "should be an array"),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content",
+     "should be a string or an array"),
+    ({"messages": NUMBERS, "response_format": "json"}, "response_format", "should be an object"),
+    ({"messages": NUMBERS, "stream": "yes"}, "stream", "should be true or false"),
+    ({"messages": NUMBERS, "n": "2"}, "n", "should be a whole number"),
+    ({"messages": NUMBERS, "guided_json": "[1]"}, "guided_json", "an array, expected an object"),
+    ({"messages": [*NUMBERS, {"role": "tool", "content": "42"}]}, "messages",
+     "tool_call_id is missing"),
     ({"messages": NUMBERS, "tool_choice": "required"}, "tool_choice", "tools"),
     ({"messages": [{"role": "user"}]}, "messages[0].content", "missing"),
     ({"messages": [{"role": "user", "content": [
         {"type": "image_url", "image_url": {"url": "http://x.example/a.png"}}]}]},
      "messages[0].content", "'image_url'"),
-    ({"messages": [{"role": "user", "content": "\ud800"}]}, None, "surrogate"),
+    ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages", "surrogate"),
     ({"messages": NUMBERS, "response_format": {"type": "json_schema"}}, "response_format",
      "json_schema is missing"),
     ({"messages": [*NUMBERS, {"role": "tool", "tool_call_id": "zz", "content": "42"}]},
@@ -512,15 +532,20 @@ def test_a_bad_request_is_told_in_the_shape_that_clients_read(
     assert words in error["message"], error["message"]
 
 
-@pytest.mark.parametrize("content", [
-    b"{", b"[]", b"", b'{"model": NaN}', b'{"a":' * 5000, b"\xff",
-    b'{"x":' + b"[" * 300 + b"]" * 300 + b"}",
+@pytest.mark.parametrize(("content", "words"), [
+    (b"{", "no JSON"), (b"[]", "is an array, expected an object"), (b"", "no JSON"),
+    (b"null", "is null, expected an object"), (b"true", "is a boolean, expected an object"),
+    (b'{"model": NaN}', "NaN is no number of JSON"), (b'{"a":' * 5000, "nested too deep"),
+    (b"\xff", "not UTF-8"), (b'{"x":' + b"[" * 300 + b"]" * 300 + b"}", "nested deeper"),
 ])  # fmt: skip
-def test_a_body_that_is_no_json_object_is_refused(server: Served, content: bytes) -> None:
+def test_a_body_that_is_no_json_object_is_refused(
+    server: Served, content: bytes, words: str
+) -> None:
     answer = httpx2.post(f"{server.url}/v1/chat/completions", content=content, timeout=60)
 
     assert 400 == answer.status_code
     assert "invalid_json" == answer.json()["error"]["code"]
+    assert words in answer.json()["error"]["message"]
 
 
 def test_what_is_not_there_is_told_with_its_status(client: openai.OpenAI, server: Served) -> None:

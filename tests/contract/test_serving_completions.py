@@ -124,7 +124,7 @@ def test_a_stream_is_the_same_text(client: openai.OpenAI) -> None:
     ({"prompt": "a", "suffix": "b"}, "suffix", "suffix"),
     ({"prompt": "a", "best_of": 3}, "best_of", "best_of"),
     ({"prompt": "a", "max_tokens": 0}, "max_tokens", "max_tokens"),
-    ({"prompt": "a", "max_tokens": 4096}, None, "4,096"),
+    ({"prompt": "a", "max_tokens": 4096}, "max_tokens", "4,096"),
     ({"prompt": ["a"] * 100, "n": 2}, "prompt", "200"),
     ({"prompt": "a", "min_tokens": 20}, "min_tokens", "min_tokens"),
 ])  # fmt: skip
@@ -222,3 +222,15 @@ def test_requests_are_recorded_for_a_bench(tmp_path: Path) -> None:
     assert ("/v1/completions", 2) == (second["path"], second["usage"]["completion_tokens"])
     assert 0 <= first["time_s"] <= second["time_s"]
     assert 0o600 == file.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize(
+    ("prompt", "max_tokens", "param"), [("x" * 5000, 16, "prompt"), ("x", 5000, "max_tokens")]
+)
+def test_what_leaves_no_room_is_named_by_its_field(
+    client: openai.OpenAI, prompt: str, max_tokens: int, param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(model=MODEL, prompt=prompt, max_tokens=max_tokens)
+
+    assert ("context_length_exceeded", param) == (refused.value.code, refused.value.param)

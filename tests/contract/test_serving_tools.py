@@ -25,6 +25,8 @@ def tool(name: str, **properties: Any) -> Any:
 
 
 TOOLS = [tool("f", a={"type": "integer"}), tool("g", b={"enum": ["x", "y"]})]
+# What no mask can hold an answer to.
+LOOSE = {"type": "array", "items": {"type": "string"}, "contains": {"pattern": "a$"}}
 # The stand-in's template knows no tools: calls are written in the plain form.
 F_CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 G_CALL = '<tool_call>\n{"name": "g", "arguments": {"b": "y"}}\n</tool_call>'
@@ -206,3 +208,28 @@ def test_tools_that_cannot_be_offered_together_are_refused(client: openai.OpenAI
         )
 
     assert ("WF421", "tools") == (refused.value.code, refused.value.param)
+
+
+@pytest.mark.parametrize(
+    ("strict", "choice", "status"),
+    [(True, "auto", 400), (True, "none", 200), (False, "auto", 200), (None, "auto", 200)],
+)
+def test_a_strict_tool_that_no_mask_can_hold_is_refused(
+    server: Served, strict: bool | None, choice: str, status: int
+) -> None:
+    held, loose = tool("held", a={"type": "integer"}), tool("loose", a=LOOSE)
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "say hi"}],
+        "tools": [held, {**loose, "function": {**loose["function"], "strict": strict}}],
+        "tool_choice": choice,
+    }
+
+    answer = httpx2.post(f"{server.url}/v1/chat/completions", json=body, timeout=60)
+
+    assert status == answer.status_code, answer.text
+    if status == 400:
+        error = answer.json()["error"]
+        assert ("WF421", "tools[1].function.parameters") == (error["code"], error["param"])
+        assert "'a' of tool 'loose'" in error["message"]
+        assert "contains" in error["message"]
