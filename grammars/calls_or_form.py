@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from flowforge.grammars.constraint import ConstraintProgress, ConstraintState
+    from flowforge.grammars.constraint import ConstraintState
 
 
 class CallsOrForm:
@@ -46,11 +46,6 @@ class CallsOrForm:
     def is_complete(self) -> bool:
         """Whether nothing may follow."""
         return all(state.is_complete for state in self._states())
-
-    @property
-    def progress(self) -> ConstraintProgress:
-        """Of the form, while the output may come to it."""
-        return self._states()[-1].progress
 
     def limit_to(self, num_tokens: int) -> None:
         """See `engine.constraint`."""

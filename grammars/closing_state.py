@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from flowforge.grammars.constraint import ConstraintProgress, ConstraintState
+    from flowforge.grammars.constraint import ConstraintState
 
 # From this many tokens before the cut on an ending is looked for.
 _HORIZON = 64
@@ -54,11 +54,6 @@ class ClosingState:
     def is_complete(self) -> bool:
         """Whether the output is whole: by itself, or because it was closed."""
         return self._state.is_complete or (self._is_closing and not self._ending)
-
-    @property
-    def progress(self) -> ConstraintProgress:
-        """See `ConstraintState.progress`."""
-        return self._state.progress
 
     def limit_to(self, num_tokens: int) -> None:
         """See `engine.constraint`."""

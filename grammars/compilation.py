@@ -72,8 +72,13 @@ def compile_mask_grammar(
 
     Raises GrammarRefused, with line and column of the source where they are known.
     """
-    grammar = json.dumps({"grammars": [{"lark_grammar": source}]})
-    return CompiledConstraint(build_matcher(vocabulary.backend, grammar, limits), vocabulary)
+    matcher = build_matcher(vocabulary.backend, matcher_grammar(source), limits)
+    return CompiledConstraint(matcher, vocabulary)
+
+
+def matcher_grammar(source: str) -> str:
+    """A grammar in the mask dialect as `build_matcher` takes it."""
+    return json.dumps({"grammars": [{"lark_grammar": source}]})
 
 
 def build_matcher(
@@ -81,7 +86,8 @@ def build_matcher(
 ) -> LLMatcher:
     """Compile any grammar that llguidance reads. Raises GrammarRefused; never hangs.
 
-    grammar: as `LLMatcher.grammar_from_…` writes it. The GIL is dropped meanwhile.
+    grammar: as `matcher_grammar` or `LLMatcher.grammar_from_…` writes it. The GIL is dropped
+    meanwhile.
     """
     if len(grammar) > limits.max_chars:
         raise GrammarRefused(f"{len(grammar):,} characters, expected at most {limits.max_chars:,}")

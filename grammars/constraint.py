@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from flowforge.errors import InternalError, WorkflowError
@@ -29,19 +28,6 @@ _MAX_WARMING_MASK_S = 0.02
 _LIMIT = re.compile(r"limit|too many|too complex|fuel|items; max is", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ConstraintProgress:
-    """How far an output has come, for display.
-
-    num_tokens: consumed. num_allowed: tokens that the last mask left, None before the first one.
-    """
-
-    num_tokens: int
-    num_allowed: int | None
-    is_accepting: bool
-    is_complete: bool
-
-
 class ConstraintState:
     """How far one output has come. One owner, not thread-safe; fits `engine.constraint` by shape.
 
@@ -56,7 +42,6 @@ class ConstraintState:
         self._matcher = matcher
         self._vocabulary = vocabulary
         self._num_tokens = num_tokens
-        self._num_allowed: int | None = None
 
     def __repr__(self) -> str:
         return f"ConstraintState(accepting={self.is_accepting} complete={self.is_complete})"
@@ -76,13 +61,6 @@ class ConstraintState:
         """The end tokens."""
         return self._vocabulary.eos_ids
 
-    @property
-    def progress(self) -> ConstraintProgress:
-        """A snapshot for display."""
-        return ConstraintProgress(
-            self._num_tokens, self._num_allowed, self.is_accepting, self.is_complete
-        )
-
     def fill_mask(self, out: npt.NDArray[np.uint32]) -> None:
         """Write the allowed tokens as bits, least significant first.
 
@@ -97,7 +75,6 @@ class ConstraintState:
             )
         self._matcher.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
         self._raise_if_broken()
-        self._num_allowed = int.from_bytes(out.tobytes(), "little").bit_count()
 
     def limit_to(self, num_tokens: int) -> None:
         """See `engine.constraint`: of no matter here; an output that is cut is cut."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from flowforge.grammars.compilation import GrammarRefused, build_matcher, byte_tokenizer
+from flowforge.grammars.compilation import (
+    GrammarRefused,
+    build_matcher,
+    byte_tokenizer,
+    matcher_grammar,
+)
 from flowforge.grammars.json_grammar import json_grammars
 from flowforge.grammars.json_options import STRICT, JsonOptions
 from flowforge.grammars.schema_dialect import to_plain
@@ -41,8 +46,7 @@ def choice_grammar(choices: Sequence[str]) -> str:
 
 def choice_matcher(choices: Sequence[str]) -> LLMatcher:
     """Of some texts. Raises GrammarRefused."""
-    grammar = json.dumps({"grammars": [{"lark_grammar": choice_grammar(choices)}]})
-    return build_matcher(byte_tokenizer(), grammar)
+    return build_matcher(byte_tokenizer(), matcher_grammar(choice_grammar(choices)))
 
 
 def regex_matcher(pattern: str, tokenizer: LLTokenizer | None = None) -> LLMatcher:

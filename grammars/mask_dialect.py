@@ -13,6 +13,7 @@ from flowforge.grammars.compilation import (
     build_matcher,
     byte_tokenizer,
     compile_mask_grammar,
+    matcher_grammar,
     matches,
 )
 
@@ -58,10 +59,8 @@ class MaskGrammar:
             raise WorkflowError("WF433", f"the text {shown!r} is not in the grammar")
 
     def _byte_matcher(self) -> LLMatcher | None:
-        from llguidance import LLMatcher
-
         try:
-            return build_matcher(byte_tokenizer(), str(LLMatcher.grammar_from_lark(self.text)))
+            return build_matcher(byte_tokenizer(), matcher_grammar(self.text))
         except GrammarRefused as error:
             if error.reason.startswith(_NEEDS_A_MODEL):
                 return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +16,8 @@ JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, J
 JsonInput: TypeAlias = (
     "bool | int | float | str | Sequence[JsonInput] | Mapping[str, JsonInput] | None"
 )
+# RFC 3986, section 3.5.
+_SAFE_IN_FRAGMENT = "/?:@-._~!$&'()*+,;="
 
 
 def draft_of(schema: JsonInput) -> type[Validator]:
@@ -53,3 +56,8 @@ def to_plain(value: JsonInput) -> JsonValue:
 def to_pointer(path: Iterable[str | int]) -> str:
     """Write a JSON pointer (RFC 6901); "" is the whole."""
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in path)
+
+
+def to_reference(path: Iterable[str | int]) -> str:
+    """Write a JSON pointer as a reference inside its document, '#/…'."""
+    return "#" + quote(to_pointer(path), safe=_SAFE_IN_FRAGMENT)

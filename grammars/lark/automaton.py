@@ -62,18 +62,6 @@ class Dfa:
                 return False
         return state in self.accepting
 
-    def longest_match(self, text: str, start: int = 0) -> int | None:
-        """The end of the longest match from a place on, or None."""
-        state: int | None = 0
-        found = start if 0 in self.accepting else None
-        for idx in range(start, len(text)):
-            state = self.next_state(state, ord(text[idx]))
-            if state is None:
-                return found
-            if state in self.accepting:
-                found = idx + 1
-        return found
-
     def next_state(self, state: int | None, code: int) -> int | None:
         """Where a character leads; None is the state from which no text is accepted."""
         moves = () if state is None else self.moves[state]

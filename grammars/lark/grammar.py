@@ -11,6 +11,7 @@ from flowforge.grammars.compilation import (
     build_matcher,
     byte_tokenizer,
     compile_mask_grammar,
+    matcher_grammar,
 )
 from flowforge.grammars.lark.character_set import character_set
 from flowforge.grammars.lark.interruption import Interrupted, run_for
@@ -64,9 +65,8 @@ class LarkGrammar:
 
     def byte_matcher(self) -> LLMatcher:
         """A matcher of texts without any model. Raises WorkflowError WF431 like `compile`."""
-        mask_grammar = self.translation.mask_grammar
         try:
-            return build_matcher(byte_tokenizer(), lark_text(mask_grammar))
+            return build_matcher(byte_tokenizer(), matcher_grammar(self.translation.mask_grammar))
         except GrammarRefused as error:
             raise self._refused(error) from error
 
@@ -172,13 +172,6 @@ def load_lark(
             location=Location(source.file, 1, 1),
             help="nest fewer options and terminals into each other: each level multiplies them",
         ) from error
-
-
-def lark_text(mask_grammar: str) -> str:
-    """A grammar in the mask dialect as llguidance takes it."""
-    from llguidance import LLMatcher
-
-    return str(LLMatcher.grammar_from_lark(mask_grammar))
 
 
 def _plain_name(rule: str) -> str:

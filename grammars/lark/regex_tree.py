@@ -90,7 +90,7 @@ def parse_regex(pattern: str, flags: int = 0) -> Regex:
         # Lark compiles the pattern as well, and is the one to warn.
         warnings.simplefilter("ignore")
         parsed = _python_parser().parse(pattern, flags)
-    return _Reader(parsed.state.flags | flags).sequence(parsed, parsed.state.flags | flags)
+    return _sequence(parsed, parsed.state.flags | flags)
 
 
 def _python_parser() -> Any:
@@ -119,50 +119,48 @@ def walk(regex: Regex) -> Iterator[Regex]:
             pass
 
 
-class _Reader:
-    """Turns the parser's nodes into ours. flags go along, as groups change them."""
+def _sequence(nodes: Iterable[tuple[Any, Any]], flags: int) -> Regex:
+    """The parser's nodes as ours. flags go along, as groups change them."""
+    return sequence([_node(str(kind), value, flags) for kind, value in nodes])
 
-    def __init__(self, flags: int) -> None:
-        self._flags = flags
 
-    def sequence(self, nodes: Iterable[tuple[Any, Any]], flags: int) -> Regex:
-        return sequence([self._node(str(kind), value, flags) for kind, value in nodes])
+def _node(kind: str, value: Any, flags: int) -> Regex:
+    match kind:
+        case "LITERAL":
+            return Chars(_folded(single(value), flags))
+        case "NOT_LITERAL":
+            return Chars(~_folded(single(value), flags))
+        case "ANY":
+            return Chars(EVERYTHING if flags & re.DOTALL else ~NEWLINE)
+        case "IN":
+            return Chars(_class(value, flags))
+        case "BRANCH":
+            return Branch(tuple(_sequence(part, flags) for part in value[1]))
+        case "SUBPATTERN":
+            _, added, removed, inner = value
+            return _sequence(inner, (flags | added) & ~removed)
+        case "MAX_REPEAT" | "MIN_REPEAT":
+            return _repeat(value, flags, is_lazy=kind == "MIN_REPEAT")
+        case "ASSERT" | "ASSERT_NOT":
+            return _look(value, flags, is_negative=kind == "ASSERT_NOT")
+        case "AT":
+            return _anchor(str(value), flags)
+        case _:
+            raise _unsupported(kind, value)
 
-    def _node(self, kind: str, value: Any, flags: int) -> Regex:
-        match kind:
-            case "LITERAL":
-                return Chars(_folded(single(value), flags))
-            case "NOT_LITERAL":
-                return Chars(~_folded(single(value), flags))
-            case "ANY":
-                return Chars(EVERYTHING if flags & re.DOTALL else ~NEWLINE)
-            case "IN":
-                return Chars(_class(value, flags))
-            case "BRANCH":
-                return Branch(tuple(self.sequence(part, flags) for part in value[1]))
-            case "SUBPATTERN":
-                _, added, removed, inner = value
-                return self.sequence(inner, (flags | added) & ~removed)
-            case "MAX_REPEAT" | "MIN_REPEAT":
-                return self._repeat(value, flags, is_lazy=kind == "MIN_REPEAT")
-            case "ASSERT" | "ASSERT_NOT":
-                return self._look(value, flags, is_negative=kind == "ASSERT_NOT")
-            case "AT":
-                return _anchor(str(value), flags)
-            case _:
-                raise _unsupported(kind, value)
 
-    def _repeat(self, value: Any, flags: int, *, is_lazy: bool) -> Regex:
-        least, most, inner = value
-        bound = None if str(most) == "MAXREPEAT" else int(most)
-        return Repeat(self.sequence(inner, flags), int(least), bound, is_lazy)
+def _repeat(value: Any, flags: int, *, is_lazy: bool) -> Regex:
+    least, most, inner = value
+    bound = None if str(most) == "MAXREPEAT" else int(most)
+    return Repeat(_sequence(inner, flags), int(least), bound, is_lazy)
 
-    def _look(self, value: Any, flags: int, *, is_negative: bool) -> Regex:
-        direction, inner = value
-        is_ahead = direction == 1
-        marker = f"(?{'' if is_ahead else '<'}{'!' if is_negative else '='}"
-        part = self.sequence(inner, flags)
-        return Look(part, "ahead" if is_ahead else "behind", is_negative, marker)
+
+def _look(value: Any, flags: int, *, is_negative: bool) -> Regex:
+    direction, inner = value
+    is_ahead = direction == 1
+    marker = f"(?{'' if is_ahead else '<'}{'!' if is_negative else '='}"
+    part = _sequence(inner, flags)
+    return Look(part, "ahead" if is_ahead else "behind", is_negative, marker)
 
 
 def _unsupported(kind: str, value: Any) -> Unsupported:

@@ -7,7 +7,7 @@ from math import perm
 from typing import TYPE_CHECKING
 
 from flowforge.grammars.lowering.positions import IN_PLACE
-from flowforge.grammars.lowering.values import any_of, identity
+from flowforge.grammars.lowering.values import any_of, identity, listed_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,8 +59,8 @@ def _values_of(items: JsonValue) -> list[JsonValue] | None:
     """The different values that an item can have, if they are listed."""
     if not isinstance(items, dict) or items.keys() - {"type", "enum", "const"}:
         return None
-    values = items.get("enum", [items["const"]] if "const" in items else None)
-    if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
+    values = listed_values(items)
+    if values is None or any(isinstance(value, list | dict) for value in values):
         return None
     return list({identity(value): value for value in values}.values())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowforge.grammars.lowering.values import TYPES, identity, type_of
+from flowforge.grammars.lowering.values import TYPES, identity, listed_values, type_of
 
 if TYPE_CHECKING:
     from flowforge.grammars.lowering.references import References
@@ -63,19 +63,12 @@ def _types_of(schema: Schema) -> set[str]:
     if isinstance(kinds, str | list):
         names = [kinds] if isinstance(kinds, str) else kinds
         types &= {"number" if name == "integer" else str(name) for name in names}
-    values = _values_of(schema)
+    values = listed_values(schema)
     return types if values is None else types & {type_of(value) for value in values}
 
 
-def _values_of(schema: Schema) -> list[JsonValue] | None:
-    if "const" in schema:
-        return [schema["const"]]
-    values = schema.get("enum")
-    return values if isinstance(values, list) else None
-
-
 def _share_no_value(first: Schema, second: Schema) -> bool:
-    one, other = _values_of(first), _values_of(second)
+    one, other = listed_values(first), listed_values(second)
     if one is None or other is None:
         return False
     return set(map(identity, one)).isdisjoint(map(identity, other))

@@ -8,10 +8,9 @@ out of the document stays as it is.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from flowforge.grammars.lowering.positions import SCHEMA_MAPS, inner_schemas
-from flowforge.grammars.schema_dialect import draft_of, to_plain, to_pointer
+from flowforge.grammars.schema_dialect import draft_of, to_plain, to_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from flowforge.grammars.lowering.positions import Path
     from flowforge.grammars.schema_dialect import JsonValue
 
-_SAFE_IN_FRAGMENT = "/~!$&'()*+,;=:@"
 # What they mean depends on the way by which they are come to.
 _DYNAMIC = frozenset({"$dynamicRef", "$recursiveRef"})
 _IDS = ("$id", "id")
@@ -87,7 +85,7 @@ class _Rewriting:
         except Unresolvable:
             return reference
         path = self._paths.get(id(target))
-        return reference if path is None else "#" + quote(to_pointer(path), safe=_SAFE_IN_FRAGMENT)
+        return reference if path is None else to_reference(path)
 
 
 def _places(value: JsonValue, path: Path) -> Iterator[tuple[int, Path]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from flowforge.grammars.lowering.positions import ANNOTATIONS, KNOWN
 from flowforge.grammars.lowering.values import with_integers
-from flowforge.grammars.schema_dialect import to_pointer
+from flowforge.grammars.schema_dialect import to_reference
 
 if TYPE_CHECKING:
     from flowforge.grammars.lowering.references import References
@@ -17,8 +16,6 @@ _VALUES = ("const", "enum")
 _COUNTS = frozenset(
     f"{end}{of}" for end in ("min", "max") for of in ("Contains", "Items", "Length", "Properties")
 )
-# RFC 3986, section 3.5.
-_SAFE_IN_FRAGMENT = "/?:@-._~!$&'()*+,;="
 _AROUND_REFERENCE = frozenset({"$ref", "$schema", "$id", "id", "$defs", "definitions"})
 
 
@@ -43,7 +40,7 @@ def normal_form(
             found = references.target(value)
             is_static = keyword == "$ref" or references.is_static(keyword, value)
             if found is not None and is_static and "$ref" not in normal:
-                normal["$ref"] = "#" + quote(to_pointer(found[0]), safe=_SAFE_IN_FRAGMENT)
+                normal["$ref"] = to_reference(found[0])
             else:
                 normal[keyword] = value
         else:

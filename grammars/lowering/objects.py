@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flowforge.grammars.lowering.names import property_names
 from flowforge.grammars.lowering.positions import IN_PLACE
-from flowforge.grammars.lowering.values import all_of, any_of
+from flowforge.grammars.lowering.values import all_of, any_of, listed_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,10 +110,10 @@ def _names(walk: SchemaWalk, schema: Schema, lowered: Schema, path: Path) -> Ite
         }
         return
     others = lowered.get("additionalProperties", True)
-    listed = names.get("enum", [names["const"]] if "const" in names else None)
+    listed = listed_values(names)
     if "patternProperties" in lowered or not _is_clear(schema):
         walk.leave_out(path, "propertyNames", "names are spoken of in other places too")
-    elif isinstance(listed, list):
+    elif listed is not None:
         texts = [name for name in listed if isinstance(name, str) and walk.is_valid(name, names)]
         lowered["properties"] = {name: properties.get(name, others) for name in texts}
         lowered["additionalProperties"] = False

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from flowforge.grammars.schema_dialect import JsonValue
 
@@ -44,6 +44,14 @@ def with_integers(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
         return {key: with_integers(inner) for key, inner in value.items()}
     return value
+
+
+def listed_values(schema: Mapping[str, JsonValue]) -> list[JsonValue] | None:
+    """The only values that a schema allows, by its `const` or `enum`; None where it lists none."""
+    if "const" in schema:
+        return [schema["const"]]
+    values = schema.get("enum")
+    return values if isinstance(values, list) else None
 
 
 def any_of(schemas: Iterable[JsonValue]) -> JsonValue:

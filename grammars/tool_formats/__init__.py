@@ -11,7 +11,6 @@ from flowforge.grammars.tool_formats.call_parser import (
 from flowforge.grammars.tool_formats.compilation import CompiledTools, compile_tools
 from flowforge.grammars.tool_formats.description import ToolFormat
 from flowforge.grammars.tool_formats.families import GENERIC, TOOL_FORMATS, choose_format
-from flowforge.grammars.tool_formats.grammar import ToolsRequest
 from flowforge.grammars.tool_formats.instructions import (
     NO_MORE_CALLS,
     describe_result,
@@ -24,6 +23,7 @@ from flowforge.grammars.tool_formats.requests import (
     ToolCall,
     ToolChoice,
     ToolDefinition,
+    ToolsRequest,
 )
 from flowforge.grammars.tool_formats.writer import write_calls
 

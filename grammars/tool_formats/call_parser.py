@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
     from flowforge.grammars.schema_dialect import JsonValue
     from flowforge.grammars.tool_formats.description import Parts, ToolFormat
-    from flowforge.grammars.tool_formats.grammar import ToolsRequest
     from flowforge.grammars.tool_formats.reading import Waiting
-    from flowforge.grammars.tool_formats.requests import ToolDefinition
+    from flowforge.grammars.tool_formats.requests import ToolDefinition, ToolsRequest
 
 _JSON = LiteralSyntax()
 _WHITE_SPACE = re.compile("[ \n]*")

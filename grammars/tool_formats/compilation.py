@@ -11,11 +11,10 @@ from flowforge.grammars.tool_formats.call_parser import CallParser
 from flowforge.grammars.tool_formats.description import Span, Text
 from flowforge.grammars.tool_formats.grammar import (
     ToolGrammar,
-    ToolsRequest,
     loose_whole,
     properties_of,
 )
-from flowforge.grammars.tool_formats.requests import NamedTool
+from flowforge.grammars.tool_formats.requests import NamedTool, ToolsRequest
 
 if TYPE_CHECKING:
     from flowforge.grammars.constraint import CompiledConstraint

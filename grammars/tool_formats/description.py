@@ -8,7 +8,7 @@ they cannot disagree.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,3 @@ class ToolFormat:
                 break
             texts.append(part.text)
         return "".join(texts)
-
-
-ChoiceWord: TypeAlias = Literal["auto", "required", "none"]

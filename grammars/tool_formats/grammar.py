@@ -44,29 +44,12 @@ if TYPE_CHECKING:
 
     from flowforge.grammars.schema_dialect import JsonValue
     from flowforge.grammars.tool_formats.description import Parts, ToolFormat
-    from flowforge.grammars.tool_formats.requests import Reasoning, ToolChoice, ToolDefinition
+    from flowforge.grammars.tool_formats.requests import ToolDefinition, ToolsRequest
 
 _JSON = LiteralSyntax()
 _LEAST_MARK_CHARS = 4
 # What stands between thoughts and answer.
 _AFTER_REASONING = regex("[ \n]{0,4}")
-
-
-@dataclass(frozen=True, slots=True)
-class ToolsRequest:
-    """What an answer may call. max_calls: of one answer, at least one."""
-
-    tools: tuple[ToolDefinition, ...]
-    choice: ToolChoice = "auto"
-    max_calls: int = 16
-    reasoning: Reasoning = "none"
-
-    @property
-    def callable_tools(self) -> tuple[ToolDefinition, ...]:
-        """The tools that the choice leaves."""
-        if isinstance(self.choice, NamedTool):
-            return tuple(tool for tool in self.tools if tool.name == self.choice.name)
-        return () if self.choice == "none" else self.tools
 
 
 @dataclass(slots=True)

@@ -39,6 +39,23 @@ Reasoning: TypeAlias = Literal["none", "possible", "opened"]
 
 
 @dataclass(frozen=True, slots=True)
+class ToolsRequest:
+    """What an answer may call. max_calls: of one answer, at least one."""
+
+    tools: tuple[ToolDefinition, ...]
+    choice: ToolChoice = "auto"
+    max_calls: int = 16
+    reasoning: Reasoning = "none"
+
+    @property
+    def callable_tools(self) -> tuple[ToolDefinition, ...]:
+        """The tools that the choice leaves."""
+        if isinstance(self.choice, NamedTool):
+            return tuple(tool for tool in self.tools if tool.name == self.choice.name)
+        return () if self.choice == "none" else self.tools
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """One call that a model wrote. call_id: the model's own id for it, in formats that have one."""
 

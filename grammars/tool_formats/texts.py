@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flowforge.grammars.lowering.values import listed_values
 from flowforge.grammars.tool_formats.values import (
     NotEnforceable,
     require_known,
@@ -42,8 +43,8 @@ class TextArgument:
         return NULL if value is None else str(value)
 
     def _body(self, ending: str) -> str:
-        values = self.schema.get("enum", [self.schema["const"]] if "const" in self.schema else None)
-        if isinstance(values, list):
+        values = listed_values(self.schema)
+        if values is not None:
             require_known(self.schema, {"enum", "const", "type"})
             texts = [text_of_constant(value, ending) for value in values if isinstance(value, str)]
             return " | ".join(texts)
@@ -88,7 +89,7 @@ def _followed(schema: dict[str, JsonValue], root: Mapping[str, JsonValue]) -> di
 
 
 def _is_text(schema: Mapping[str, JsonValue]) -> bool:
-    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if isinstance(values, list):
+    values = listed_values(schema)
+    if values is not None:
         return bool(values) and all(isinstance(value, str) for value in values)
     return schema.get("type") == "string"

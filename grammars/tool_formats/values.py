@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from flowforge.grammars.lowering.values import listed_values
 from flowforge.grammars.tool_formats.lark_text import ANY_TEXT, escaped, quoted, regex
 from flowforge.grammars.tool_formats.literals import write_literal
 
@@ -420,8 +421,8 @@ def _tells_apart(name: str, schemas: list[dict[str, JsonValue]]) -> bool:
         one = properties.get(name) if isinstance(properties, dict) else None
         if not isinstance(one, dict) or name not in required_of(schema):
             return False
-        values = [one["const"]] if "const" in one else one.get("enum")
-        if not isinstance(values, list):
+        values = listed_values(one)
+        if values is None:
             return False
         seen += [json.dumps(value, sort_keys=True) for value in values]
     return len(set(seen)) == len(seen)

@@ -20,8 +20,7 @@ from flowforge.grammars.tool_formats import (
     compile_tools,
 )
 from flowforge.grammars.tool_formats.description import LiteralSyntax, TaggedSyntax, Text
-from flowforge.grammars.tool_formats.grammar import ToolsRequest
-from flowforge.grammars.tool_formats.requests import NamedTool
+from flowforge.grammars.tool_formats.requests import NamedTool, ToolsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
