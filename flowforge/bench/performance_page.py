@@ -184,8 +184,8 @@ def _timed_part(records: Sequence[Record]) -> str:
     costs = [_cost_row(one) for one in suite.results if one.baseline == last]
     return f"""## Programs of calls, under several policies
 
-{len(names)} workloads of programs that call a model, on one engine with one set of kernels: what
-differs is what it may share, keep and put in order ([policies and
+{len(names)} workloads of programs that call a model, run as workflows on one engine with one set of
+kernels: what differs is what it may share, keep and put in order ([policies and
 workloads](bench-workflows.md)). Weights are random and of a small shape, and lengths are divided,
 so that it takes minutes; waits for tools are part of the time. {_taken(records)}
 
@@ -193,8 +193,8 @@ so that it takes minutes; waits for tools are part of the time. {_taken(records)
 
 {_table([f"{last} over", *others], [*rows, ["**geometric mean**", *means]])}
 {_table([last, "time s", "tok/s", "TTFT ms", "TPOT ms", "host", "÷ bound"], costs)}
-*host* is what of a step the forward pass does not take; *÷ bound* is the time over what no order
-of the same steps beats.
+*host* is the share of the time with something to compute that no forward pass took; *÷ bound* is
+the time over what no order of the same steps beats.
 """
 
 

@@ -153,31 +153,16 @@ def _counts(suite: SuiteResult) -> Iterator[Target]:
     if not flow or any(one.times is not None for one in flow):
         return
     counts = [one.counts for one in flow]
-    yield Target(
-        "prompt tokens computed over distinct ones, the worst workload",
-        "workflows",
-        max(one.prefill_amplification for one in counts),
-        1.0,
-        is_least=False,
-        unit="",
-        is_main=True,
-    )
-    yield Target(
-        "KV rows read over distinct ones, the worst workload",
-        "workflows",
-        max(one.read_amplification for one in counts),
-        1.15,
-        is_least=False,
-        unit="",
-    )
-    yield Target(
-        "pages held at the peak over the least, the worst workload",
-        "workflows",
-        max(one.peak_pages / max(1, one.least_pages) for one in counts),
-        1.05,
-        is_least=False,
-        unit="",
-    )
+    computed = max(one.prefill_amplification for one in counts)
+    read = max(one.read_amplification for one in counts)
+    held = max(one.peak_pages / max(1, one.least_pages) for one in counts)
+    for what, measured, bound, is_main in (
+        ("prompt tokens computed over distinct ones", computed, 1.0, True),
+        ("KV rows read over distinct ones", read, 1.15, False),
+        ("pages held at the peak over the least", held, 1.05, False),
+    ):
+        words = f"{what}, the worst workload"
+        yield Target(words, "workflows", measured, bound, False, "", is_main)
 
 
 def _of_pressure(results: Sequence[PressureResult]) -> Iterator[Target]:
