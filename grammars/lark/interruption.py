@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -25,6 +26,8 @@ def run_for(seconds: float, work: Callable[[], T]) -> T:
 
     The work must be Python code: what one call into C does is not interrupted.
     """
+    if not isinstance(sys.unraisablehook, _Unheard):
+        sys.unraisablehook = _Unheard(sys.unraisablehook)
     thread_id = threading.get_ident()
     lock = threading.Lock()
     ended = threading.Event()
@@ -55,6 +58,20 @@ def run_for(seconds: float, work: Callable[[], T]) -> T:
         except Interrupted:
             # That one; what it asks for is being done.
             pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Unheard:
+    """Python's hook for what it drops, but for interruptions: those are raised again.
+
+    It stays in its place: several threads may be interrupted at one time.
+    """
+
+    others: Callable[[sys.UnraisableHookArgs], object]
+
+    def __call__(self, dropped: sys.UnraisableHookArgs) -> None:
+        if not issubclass(dropped.exc_type, Interrupted):
+            self.others(dropped)
 
 
 @dataclass(slots=True)

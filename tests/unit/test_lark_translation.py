@@ -274,6 +274,21 @@ def test_work_is_interrupted_even_if_the_first_time_is_lost() -> None:
         run_for(0.05, deaf_once)
 
 
+def test_an_interruption_that_python_drops_is_no_warning() -> None:
+    class Endless:
+        def __del__(self) -> None:
+            while True:
+                pass
+
+    def drop_and_go_on() -> None:
+        Endless()
+        while True:
+            pass
+
+    with pytest.raises(Interrupted):
+        run_for(0.05, drop_and_go_on)
+
+
 AFTER_AN_INTERRUPTION = """
 import sys
 from flowforge.grammars.lark.interruption import Interrupted, run_for
