@@ -1,10 +1,10 @@
 """The times of all workloads of `flowforge bench workflows`, one workload after the other.
 
-Run `python benchmarks/workflow_suite.py DIR [SECONDS [REPEATS]]` with nothing beside it: about 20
-minutes in all on two cores. It writes the results of each workload as JSON into DIR, leaves out
-those that are there and were measured on a quiet machine, and begins no other after SECONDS. So it
-can be run in pieces; when all are there it prints all of them, the ratios, and draws
-DIR/ratios.svg.
+Run `python benchmarks/workflow_suite.py DIR [SECONDS [REPEATS]]` with nothing beside it: some 30
+minutes in all on two cores with five repeats, most of them for `serial`. It writes the results of
+each workload as JSON into DIR, leaves out those that are there and were measured on a quiet
+machine, and begins no other after SECONDS. So it can be run in pieces; when all are there it prints
+all of them, the ratios, and draws DIR/ratios.svg.
 """
 
 from __future__ import annotations
