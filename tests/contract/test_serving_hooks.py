@@ -175,7 +175,7 @@ def test_hooks_come_from_files(tmp_path: Path) -> None:
 
 def test_the_example_of_the_page_does_what_it_says(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    code = re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    code = re.search(r"^```python[^\n]*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert code is not None
     file = tmp_path / "guard.py"
     file.write_text(code[1])
