@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flowforge.backends.answer_reader import AnswerEnd, AnswerReader
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from flowforge.engine.constraint import TokenConstraint
     from flowforge.engine.handle import EngineSequence
     from flowforge.engine.kv.prefix_tree import Namespace
+    from flowforge.engine.sequence import TokensArrived
+    from flowforge.grammars.tool_formats import CompiledTools
 
 
 _NUMBERS = re.compile(r"\d+")
@@ -133,17 +135,9 @@ class EngineConversation:
         self.sequence.append(rest)
         self.sequence.append(self._backend.tokenizer.encode(request.prefill))
         prompt_len = len(self.sequence.tokens)
-        reader = AnswerReader(
-            self._backend.tokenizer,
-            prefill=request.prefill,
-            stop=request.sampling.stop,
-            tools=tools,
-            may_be_text=request.may_take_form,
-            thoughts=self._thought_reader(thinking),
-        )
+        reader = self._reader(request, tools, thinking)
         finished: GenerationFinished | None = None
-        logprobs: list[float] = []
-        num_forced = 0
+        drawn = _Drawn(is_constrained=constraint is not None)
         is_whole = False
         try:
             if request.prefill:
@@ -162,10 +156,7 @@ class EngineConversation:
                         if isinstance(update, GenerationFinished):
                             finished = update
                             continue
-                        if constraint is not None:
-                            # One is sampled at a time; those behind it had to follow.
-                            num_forced += len(update.token_ids) - 1
-                        logprobs += (one.logprob for one in update.logprobs)
+                        drawn.take(update)
                         for delta in reader.deltas(update.token_ids):
                             yield delta
             last = reader.finish()
@@ -184,15 +175,9 @@ class EngineConversation:
             finished = replace(finished, reason="length")
         self._history = self._backend.speech.with_written(history, reader.text, reader.calls)
         done = self._done(reader, finished, prompt_len, time.monotonic() - started_at)
-        done = replace(done, usage=replace(done.usage, forced_tokens=num_forced))
-        if (
-            isinstance(constraint, ClosingState | CallsOrForm | ThinkingState)
-            and constraint.was_closed
-        ):
+        if _was_closed(constraint):
             done = replace(done, finish_reason="closed")
-        if logprobs:
-            done = replace(done, mean_logprob=sum(logprobs) / len(logprobs))
-        yield _with_restored(done, len(request.written))
+        yield _with_restored(drawn.told_in(done), len(request.written))
 
     def _tell_prompt(self, request: GenerateRequest, history: History) -> None:
         if request.tell is None:
@@ -239,6 +224,18 @@ class EngineConversation:
             return False
         is_whole = constraint is not None and constraint.is_complete
         return not is_whole and self.sequence.tokens[-1] not in self._backend.tokenizer.eos_ids
+
+    def _reader(
+        self, request: GenerateRequest, tools: CompiledTools | None, thinking: Thinking | None
+    ) -> AnswerReader:
+        return AnswerReader(
+            self._backend.tokenizer,
+            prefill=request.prefill,
+            stop=request.sampling.stop,
+            tools=tools,
+            may_be_text=request.may_take_form,
+            thoughts=self._thought_reader(thinking),
+        )
 
     def _thought_reader(self, thinking: Thinking | None) -> ThoughtReader | None:
         tokenizer = self._backend.tokenizer
@@ -394,6 +391,35 @@ class EngineConversation:
             calls=reader.calls,
             cuts_call=reader.cuts_call,
         )
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """What the engine says of the tokens that it drew. logprobs: of those it was asked for."""
+
+    is_constrained: bool
+    num_forced: int = 0
+    logprobs: list[float] = field(default_factory=list[float])
+
+    def take(self, update: TokensArrived) -> None:
+        if self.is_constrained:
+            # One is sampled at a time; those behind it had to follow.
+            self.num_forced += len(update.token_ids) - 1
+        self.logprobs += (one.logprob for one in update.logprobs)
+
+    def told_in(self, done: GenerationDone) -> GenerationDone:
+        usage = replace(done.usage, forced_tokens=self.num_forced)
+        if not self.logprobs:
+            return replace(done, usage=usage)
+        mean = sum(self.logprobs) / len(self.logprobs)
+        return replace(done, usage=usage, mean_logprob=mean)
+
+
+def _was_closed(constraint: TokenConstraint | None) -> bool:
+    """Whether the answer was ended by the shortest valid ending instead of by the model."""
+    if not isinstance(constraint, ClosingState | CallsOrForm | ThinkingState):
+        return False
+    return constraint.was_closed
 
 
 def _usage_of(usage: GenerationUsage, total_s: float) -> Usage:

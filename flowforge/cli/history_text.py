@@ -65,7 +65,7 @@ def step_line(step: StepPicture) -> str:
 def step_text(run: RunHistory, path: str) -> str:
     """A step: each try with what it was asked, what came of it, and what it cost."""
     lines: list[str] = []
-    for step in tries_of(run, path):
+    for step in tries_and_samples_of(run, path):
         lines.append(step_line(step))
         for work in run.works.get(step.path, []):
             lines += [*_asked(work), *_came_to(work)]
@@ -75,8 +75,8 @@ def step_text(run: RunHistory, path: str) -> str:
     return "\n".join(lines)
 
 
-def tries_of(run: RunHistory, path: str) -> list[StepPicture]:
-    """The tries of a step and their samples, in order."""
+def tries_and_samples_of(run: RunHistory, path: str) -> list[StepPicture]:
+    """The tries of a step and their samples, as they began."""
     steps = run.picture.steps
     own = [step for name, step in steps.items() if _is_of(name, path)]
     return sorted(own, key=lambda step: step.started_s)
@@ -110,7 +110,7 @@ def run_json(run: RunHistory, state: str) -> dict[str, JsonValue]:
 
 def step_json(run: RunHistory, path: str) -> list[dict[str, Any]]:
     """Everything that is known of a step: one object for each try and sample."""
-    return [_step_json(run, step) for step in tries_of(run, path)]
+    return [_step_json(run, step) for step in tries_and_samples_of(run, path)]
 
 
 def run_markdown(run: RunHistory, state: str) -> str:

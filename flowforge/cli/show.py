@@ -45,14 +45,14 @@ def show(
         run_text,
         step_json,
         step_text,
-        tries_of,
+        tries_and_samples_of,
     )
     from flowforge.runtime.history import history_of
 
     with open_journal(journal_path) as journal:
         run = history_of(journal, run_id)
         state = state_of(journal, run.row)
-        if step is not None and not tries_of(run, step):
+        if step is not None and not tries_and_samples_of(run, step):
             raise _unknown_step(run, step)
         if as_json:
             print_json_line(run_json(run, state) if step is None else step_json(run, step))
