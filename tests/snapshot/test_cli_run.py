@@ -228,9 +228,7 @@ def test_check_counts_problems_and_exits_by_them(tmp_path: Path) -> None:
 
     assert (0, "1 file checked: no problems\n") == (good.exit_code, good.stdout)
     assert 3 == bad.exit_code
-    assert bad.stdout.endswith(
-        "1 file checked: 2 errors; 'flowforge explain WF104' says more\n"
-    )
+    assert bad.stdout.endswith("1 file checked: 2 errors; 'flowforge explain WF104' says more\n")
 
 
 def test_check_prints_json_lines(tmp_path: Path) -> None:
