@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from flowforge.bench.program_run import ProgramRun
     from flowforge.engine.core import EngineCore
 
+
 @dataclass(frozen=True, slots=True)
 class BenchModel:
     """A model directory. vocab_size: ids that prompts are made of and that are sampled.

@@ -17,6 +17,7 @@ from flowforge.flows.servers import FlowServers
 from flowforge.flows.values import shown_value
 from flowforge.runtime.accounting import AccountBook
 from flowforge.runtime.cancelling import cancelled_by_order
+from flowforge.runtime.closing import close_conversation
 from flowforge.runtime.events import (
     Accounting,
     StepCancelled,
@@ -235,13 +236,8 @@ class FlowSession:
 
     async def close(self, conversation: Conversation) -> None:
         """Give a conversation back, cancelled or not; what its backend says against it is kept."""
-        if self._conversations.pop(id(conversation), None) is None:
-            return
-        try:
-            with anyio.CancelScope(shield=True):
-                await conversation.close()
-        except Exception as error:
-            self.close_failures.append(Failure("run", as_flowforge_error(error)))
+        if self._conversations.pop(id(conversation), None) is not None:
+            await close_conversation(conversation, "run", self.close_failures)
 
     async def close_all(self) -> None:
         """Give back what is still open: servers, and conversations if the flow was killed."""

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import anyio
-
 from flowforge.backends.preparing import expect_beginning
 from flowforge.errors import EngineError, WorkflowError
-from flowforge.runtime.failures import as_flowforge_error
-from flowforge.runtime.state import Failure
+from flowforge.runtime.closing import close_conversation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flowforge.backends.protocol import Backend, Conversation
     from flowforge.runtime.commands import ExpectPrompt
+    from flowforge.runtime.state import Failure
 
 
 class ExpectedPrompts:
@@ -92,13 +90,8 @@ class ExpectedPrompts:
 
     async def _close(self, path: str) -> None:
         conversation = self._open.pop(path, None)
-        if conversation is None:
-            return
-        try:
-            with anyio.CancelScope(shield=True):
-                await conversation.close()
-        except Exception as error:
-            self._failures.append(Failure(path, as_flowforge_error(error)))
+        if conversation is not None:
+            await close_conversation(conversation, path, self._failures)
 
     def _is_untold(self, prompt: ExpectPrompt) -> bool:
         return self._told.get(prompt.path) is not prompt

@@ -18,6 +18,7 @@ from flowforge.errors import EngineError, InternalError, WorkflowError
 from flowforge.runtime.accounting import AccountBook
 from flowforge.runtime.ahead import Ahead
 from flowforge.runtime.caching import chain_of, parts_of_call, parts_of_generation
+from flowforge.runtime.closing import close_conversation
 from flowforge.runtime.commands import (
     Answered,
     Failed,
@@ -176,11 +177,7 @@ class Works:
         cut = conversation.take_cut()
         if cut is not None:
             self.book.enter_cut(cut, command.model)
-        try:
-            with anyio.CancelScope(shield=True):
-                await conversation.close()
-        except Exception as error:
-            self.close_failures.append(Failure(command.path, as_flowforge_error(error)))
+        await close_conversation(conversation, command.path, self.close_failures)
 
     def expect_use(self, use: ExpectUse) -> None:
         """Tell the backend how soon a conversation is continued, if it is open."""
@@ -205,13 +202,8 @@ class Works:
         """Close the conversation of `path`, if there is one."""
         conversation = self._conversations.pop(path, None)
         self._restoring.pop(path, None)
-        if conversation is None:
-            return
-        try:
-            with anyio.CancelScope(shield=True):
-                await conversation.close()
-        except Exception as error:
-            self.close_failures.append(Failure(path, as_flowforge_error(error)))
+        if conversation is not None:
+            await close_conversation(conversation, path, self.close_failures)
 
     async def release_all(self) -> None:
         """Close what is still open."""
