@@ -9,7 +9,7 @@ import httpx2
 import openai
 import pytest
 from pydantic import BaseModel
-from served import MODEL, Served, post, served
+from served import MODEL, Served, openai_client, post, served
 from spoken_model import TOKENIZER
 
 if TYPE_CHECKING:
@@ -29,12 +29,11 @@ def say(text: str) -> list[Any]:
 def server() -> Generator[Served]:
     with served() as one:
         yield one
-        one.check_nothing_held()
 
 
 @pytest.fixture(scope="module")
 def client(server: Served) -> Generator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as one:
+    with openai_client(server) as one:
         yield one
 
 

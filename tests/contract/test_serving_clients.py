@@ -41,7 +41,6 @@ class Person(BaseModel):
 def server() -> Generator[Served]:
     with served() as one:
         yield one
-        one.check_nothing_held()
 
 
 # -- langchain-openai -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import anyio
 import httpx2
 import openai
 import pytest
-from served import MODEL, Served, Setting, post, served
+from served import MODEL, Served, Setting, openai_client, post, served
 
 from flowforge.serving.recording import Recorder
 
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 def server() -> Generator[Served]:
     with served() as one:
         yield one
-        one.check_nothing_held()
 
 
 @pytest.fixture(scope="module")
 def client(server: Served) -> Generator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as one:
+    with openai_client(server) as one:
         yield one
 
 

@@ -25,8 +25,6 @@ _MANY = 2_000
 def server() -> Generator[Served]:
     with served() as one:
         yield one
-        one.pace.release()
-        one.check_nothing_held()
 
 
 def ask(server: Served, **more: Any) -> httpx2.Response:

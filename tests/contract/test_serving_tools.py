@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import openai
 import pytest
-from served import MODEL, Served, served
+from served import MODEL, Served, openai_client, served
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -36,12 +36,11 @@ G_CALL = '<tool_call>\n{"name": "g", "arguments": {"b": "y"}}\n</tool_call>'
 def server() -> Generator[Served]:
     with served() as one:
         yield one
-        one.check_nothing_held()
 
 
 @pytest.fixture(scope="module")
 def client(server: Served) -> Generator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as one:
+    with openai_client(server) as one:
         yield one
 
 

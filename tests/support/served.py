@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 from anyio.from_thread import start_blocking_portal
+from openai import OpenAI
 from spoken_model import Pace, spoken_backend, spoken_engine
 
 from flowforge.backends.hooks import NO_HOOKS, Hooks
@@ -82,18 +83,26 @@ class Served:
 
 @contextmanager
 def served(setting: Setting | None = None) -> Generator[Served]:
-    """A server as long as the block lasts."""
+    """A server as long as the block lasts, and nothing of it held at an end that is no error."""
     with (
         start_blocking_portal("asyncio") as portal,
         portal.wrap_async_context_manager(_serving(setting or Setting())) as parts,
     ):
         url = f"http://127.0.0.1:{parts['server'].port}"
-        yield Served(url=url, portal=portal, **parts)
+        server = Served(url=url, portal=portal, **parts)
+        yield server
+        server.pace.release()
+        server.check_nothing_held()
 
 
 def post(server: Served, path: str, **body: Any) -> httpx2.Response:
     """Post a body that asks for the server's model."""
     return httpx2.post(f"{server.url}{path}", json={"model": MODEL, **body}, timeout=60)
+
+
+def openai_client(server: Served) -> OpenAI:
+    """The official client, which asks once; to be closed."""
+    return OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
 @asynccontextmanager
