@@ -22,6 +22,7 @@ from flowforge.engine.sequence import (
     TokensArrived,
 )
 from flowforge.engine.speculation.speculator import Speculator
+from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from typing import Self
@@ -216,6 +217,8 @@ def close_all(core: EngineCore, kv: KvCache, sequences: list[SequenceId]) -> int
         core.close(sequence)
     core.check_invariants()
     assert kv.statistics().pages_held == 0, "pages are held after the end"
+    # Ends the thread that fills masks.
+    core.close_all(EngineError("EN206", "the engine was closed"))
     kv.drop_cached()
     return kv.num_free
 

@@ -176,6 +176,22 @@ def test_an_end_behind_guesses_is_allowed_as_soon_as_there_are_enough_tokens() -
     assert core.statistics().num_steps < len(said), "the end was not guessed"
 
 
+def test_a_step_with_guesses_is_read_first_even_if_none_will_be_asked_for() -> None:
+    """Others come into that step, and then there is no room for guesses any more."""
+    guesses = Speculator(HistoryDrafter(share_right=1.0), most_rows=3)
+    core, _, _ = device_core(speculator=guesses)
+    client = Client(core)
+    prompts = [NEVER_ENDS, *(text(4, first=first) for first in (20, 30, 40))]
+    updates = [client.request(prompts[0], 12)]
+    core.step()
+    updates += [client.request(prompt, 12) for prompt in prompts[1:]]
+
+    client.run()
+
+    assert [right_output(prompt, 12) for prompt in prompts] == [output(one) for one in updates]
+    assert core.statistics().speculation.accepted > 0
+
+
 @pytest.mark.parametrize("num_steps", range(1, 9))
 def test_a_fork_of_a_sequence_in_flight_goes_on_from_what_was_told(num_steps: int) -> None:
     core, _, _ = device_core(seed=num_steps)
