@@ -23,6 +23,7 @@ from flowforge.tui.panels import header_line, log_lines, speed_lines, tree_lines
 from flowforge.tui.slots import StreamSlots
 from flowforge.tui.stream_pane import StreamPane
 from flowforge.tui.terminal_app import FRAME_S, TerminalApp
+from flowforge.view.step_tree import tree_rows
 from flowforge.view.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -337,19 +338,12 @@ class RunScreen(Looking, Acting, Screen[None]):
     def action_fold(self) -> None:
         """Open or close what the chosen step holds."""
         path = self.query_one("#steps", LineList).key
-        rows = tree_lines(
-            self.view,
-            opened=self.opened_paths,
-            closed=self.closed_paths,
-            statuses=(),
-            is_ascii=True,
-        )
-        line = next((row for row in rows if row.key == path), None)
-        if line is None or not path:
+        rows = tree_rows(self.view.picture, opened=self.opened_paths, closed=self.closed_paths)
+        row = next((row for row in rows if row.path == path), None)
+        if row is None or row.is_open is None:
             return
-        is_open = line.pieces[0][0].endswith("v")
-        (self.closed_paths.add if is_open else self.opened_paths.add)(path)
-        (self.opened_paths.discard if is_open else self.closed_paths.discard)(path)
+        (self.closed_paths.add if row.is_open else self.opened_paths.add)(path)
+        (self.opened_paths.discard if row.is_open else self.closed_paths.discard)(path)
         self._tree_drawn_s, self._drawn = 0.0, None
 
     def action_go_to_panel(self, name: str) -> None:

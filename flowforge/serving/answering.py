@@ -95,9 +95,9 @@ class Answering:
 
     async def _begin(self, request: Request) -> _Exchange:
         """Read the body. Raises RequestError 413 and 408, and ClientGoneError."""
-        settings, recorder = self._service.settings, self._service.recorder
+        recorder = self._service.recorder
         started_at_s = 0.0 if recorder is None else recorder.now_s()
-        body = await read_bytes(request, settings.limits.max_body_bytes, settings.waits.body_s)
+        body = await read_bytes(request, self._service.settings)
         client = Client(request.state.key, request.url.path)
         return _Exchange(self._service, request, body, client, started_at_s)
 

@@ -17,23 +17,25 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from flowforge.backends.protocol import JsonValue
+    from flowforge.serving.settings import ServerSettings
 
 B = TypeVar("B", bound=BaseModel)
 
 _DEEPEST = 200
 
 
-async def read_body(request: Request, kind: type[B], *, most_bytes: int, most_s: float) -> B:
+async def read_body(request: Request, kind: type[B], settings: ServerSettings) -> B:
     """The body as a request of a kind.
 
-    Raises RequestError: 413 before more than most_bytes are in memory, 408 for a client that is too
-    slow, 400 for what is no such request. Raises ClientGoneError.
+    Raises RequestError: 413 before more than the settings allow is in memory, 408 for a client that
+    is too slow, 400 for what is no such request. Raises ClientGoneError.
     """
-    return parse_body(await read_bytes(request, most_bytes, most_s), kind)
+    return parse_body(await read_bytes(request, settings), kind)
 
 
-async def read_bytes(request: Request, most_bytes: int, most_s: float) -> bytes:
+async def read_bytes(request: Request, settings: ServerSettings) -> bytes:
     """The body as it is. Raises RequestError 413 and 408, and ClientGoneError."""
+    most_bytes, most_s = settings.limits.max_body_bytes, settings.waits.body_s
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > most_bytes:
         raise _too_large(most_bytes)

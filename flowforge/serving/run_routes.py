@@ -43,7 +43,7 @@ class RunRoutes:
         """POST /v1/workflows/NAME/runs: 201, and where the run is."""
         name: str = request.path_params["name"]
         self._runs.program(name)
-        asked = await self._read(request, RunRequest)
+        asked = await read_body(request, RunRequest, self._service.settings)
         run = self._runs.begin(name, asked.inputs, asked.seed, request.state.key)
         return JSONResponse(run.as_json(), 201, {"location": f"/v1/runs/{run.run_id}"})
 
@@ -70,7 +70,7 @@ class RunRoutes:
     async def answer(self, request: Request) -> Response:
         """POST /v1/runs/ID/answers: what a person says to a question of the run."""
         run = self._run(request)
-        asked = await self._read(request, AnswerRequest)
+        asked = await read_body(request, AnswerRequest, self._service.settings)
         if run.control is None or run.status != "running":
             raise _conflict(f"the run {run.run_id!r} has no questions: it is {run.status}")
         refusal = run.control.answer(asked.path, asked.text)
@@ -86,10 +86,6 @@ class RunRoutes:
 
     def _run(self, request: Request) -> ServedRun:
         return self._runs.find(request.path_params["run_id"], request.state.key)
-
-    async def _read(self, request: Request, kind: Any) -> Any:
-        limits, waits = self._service.settings.limits, self._service.settings.waits
-        return await read_body(request, kind, most_bytes=limits.max_body_bytes, most_s=waits.body_s)
 
 
 async def _write_events(run: ServedRun, last: int, writer: EventWriter) -> None:

@@ -28,7 +28,7 @@ class Tokens:
 
     async def tokenize(self, request: Request) -> Response:
         """POST /tokenize: a text or messages as the model's tokens."""
-        asked = await self._read(request, TokenizeRequest)
+        asked = await read_body(request, TokenizeRequest, self._service.settings)
         service = self._service
         service.require_model(asked.model)
         # A long text takes long, and others are being answered.
@@ -44,7 +44,7 @@ class Tokens:
 
     async def detokenize(self, request: Request) -> Response:
         """POST /detokenize: tokens as text."""
-        asked = await self._read(request, DetokenizeRequest)
+        asked = await read_body(request, DetokenizeRequest, self._service.settings)
         self._service.require_model(asked.model)
         if not asked.tokens:
             raise bad_request("tokens is empty", "tokens")
@@ -60,7 +60,3 @@ class Tokens:
         assert asked.prompt is not None, "one of the two is there"
         encode = tokenizer.encode_completion if asked.add_special_tokens else tokenizer.encode
         return encode(asked.prompt)
-
-    async def _read(self, request: Request, kind: Any) -> Any:
-        limits, waits = self._service.settings.limits, self._service.settings.waits
-        return await read_body(request, kind, most_bytes=limits.max_body_bytes, most_s=waits.body_s)
