@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from tempfile import gettempdir, mkdtemp
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING
+
+from flowforge.control.orders import private_folder
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -31,12 +33,7 @@ def copy(app: App[object], text: str, name: str) -> None:
 
 def write_private(text: str, name: str, suffix: str = ".txt") -> Path:
     """Write a text into a file of the temporary folder that only its user can read."""
-    folder = Path(gettempdir()) / f"flowforge-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        # Somebody else could read there, or has laid a trap.
-        folder = Path(mkdtemp(prefix="flowforge-"))
+    folder = private_folder() or Path(mkdtemp(prefix="flowforge-"))
     stem = re.sub(r"[^\w.-]+", "_", name).strip("_")[:80] or "text"
     file = folder / f"{stem}{suffix}"
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)

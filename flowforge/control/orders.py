@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
+import stat
 import tempfile
 from hashlib import blake2b
 from pathlib import Path
@@ -49,9 +51,26 @@ def socket_path(journal: Path, run_id: str) -> Path:
     beside = journal.with_name(f"{journal.name}.locks") / f"{run_id}.sock"
     if len(os.fsencode(beside)) <= _MAX_PATH_BYTES:
         return beside
-    folder = Path(tempfile.gettempdir()) / f"flowforge-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
-        raise EngineError("EN708", f"the folder {str(folder)!r} is open to others")
+    folder = private_folder()
+    if folder is None:
+        raise EngineError(
+            "EN708",
+            f"a run needs a folder of this user alone in {tempfile.gettempdir()!r}, and the one of "
+            "its name there is open to others",
+            help="remove it, or set TMPDIR to another folder",
+        )
     name = blake2b(os.fsencode(beside), digest_size=12).hexdigest()
     return folder / f"{name}.sock"
+
+
+def private_folder() -> Path | None:
+    """The folder among the temporary ones that only this user can read, made if it is not there.
+
+    None where somebody else has laid a folder or a link of its name there, or opened it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"flowforge-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return folder if is_own and not found.st_mode & 0o077 else None

@@ -9,12 +9,14 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from flowforge.control.orders import socket_path
+from flowforge.control.orders import private_folder, socket_path
+from flowforge.errors import EngineError
 from flowforge.journal.journal import Journal
 
 if TYPE_CHECKING:
@@ -262,3 +264,27 @@ def test_a_socket_whose_name_is_too_long_is_in_a_folder_of_ones_own(tmp_path: Pa
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
     path.unlink()
+
+
+@pytest.mark.parametrize("trap", ["link", "file", "open folder"])
+def test_a_folder_that_somebody_else_may_have_laid_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place = tmp_path / f"flowforge-{os.getuid()}"
+    match trap:
+        case "link":
+            (tmp_path / "elsewhere").mkdir(mode=0o700)
+            place.symlink_to(tmp_path / "elsewhere")
+        case "file":
+            place.touch(0o600)
+        case _:
+            place.mkdir()
+            place.chmod(0o755)
+
+    assert private_folder() is None
+    with pytest.raises(EngineError, match=r"EN708.*open to others"):
+        socket_path(tmp_path / ("long-" * 30) / "runs.db", "r")
+
+    (place.rmdir if trap == "open folder" else place.unlink)()
+    assert place == private_folder()

@@ -57,7 +57,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What is copied and exported goes here."""
-    monkeypatch.setattr("flowforge.tui.copying.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     return tmp_path
 
 
