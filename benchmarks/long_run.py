@@ -49,10 +49,10 @@ class WordyBackend(ScriptBackend):
         super().__init__({})
         self.asked_s = 0.0
         self._num_chars = num_chars
-        self._desk.answer = self._answer  # type: ignore[method-assign]
+        self._desk.answer = self._answer  # type: ignore[method-assign]  # the backend makes its desk
         # Nobody asks this backend what it was asked, nor what a perfect cache would have saved.
-        self._desk.prompts = deque(maxlen=0)  # type: ignore[assignment]
-        self._desk.account = self._account  # type: ignore[method-assign]
+        self._desk.prompts = deque(maxlen=0)  # type: ignore[assignment]  # keeps none
+        self._desk.account = self._account  # type: ignore[method-assign]  # as above
 
     def _account(
         self, prompt_ids: tuple[int, ...], output_ids: tuple[int, ...], num_restored: int = 0

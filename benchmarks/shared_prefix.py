@@ -93,6 +93,7 @@ class AttentionClock:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        # By setattr, which type checkers let replace a method.
         setattr(PagedAttention, "attend", self._timed(PagedAttention.attend))  # noqa: B010
         setattr(CompiledAttention, "attend", self._timed(CompiledAttention.attend))  # noqa: B010
 

@@ -98,7 +98,7 @@ def rivals_of(lark: Lark, rules: Sequence[Rule]) -> Mapping[Occurrence, Rivals]:
     from lark.parsers.lalr_analysis import LALR_Analyzer
 
     analyzer = LALR_Analyzer(ParserConf(list(rules), {}, [str(one) for one in lark.options.start]))
-    analyzer.compute_lalr()  # type: ignore[no-untyped-call]
+    analyzer.compute_lalr()  # type: ignore[no-untyped-call]  # lark leaves it bare
     actions = {
         itemset: frozenset(
             str(symbol.name)

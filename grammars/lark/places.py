@@ -139,7 +139,7 @@ def _read(text: str, file: str) -> _File:
 
     read = _File(file)
     try:
-        tree = _parse_grammar(text, file)  # type: ignore[no-untyped-call]
+        tree = _parse_grammar(text, file)  # type: ignore[no-untyped-call]  # lark leaves it bare
     except LarkError:
         return read  # whoever loads the grammar says so
     for statement in tree.children:
@@ -218,7 +218,7 @@ def _as_pattern(literal: Token) -> Pattern:
         _literal_to_pattern,  # pyright: ignore[reportPrivateUsage]  # there is no public one
     )
 
-    pattern: Pattern = _literal_to_pattern(literal)  # type: ignore[no-untyped-call]
+    pattern: Pattern = _literal_to_pattern(literal)  # type: ignore[no-untyped-call]  # lark leaves it bare
     return pattern
 
 
