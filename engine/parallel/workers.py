@@ -64,11 +64,6 @@ class Workers:
             self.close()
             raise
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Of the workers, in the order of their ranks."""
-        return tuple(process.pid for process in self._processes)
-
     def meet(self) -> None:
         """Wait until every worker has its weights, and let them join the group.
 
