@@ -34,13 +34,14 @@ from flowforge.runtime.tool_times import ToolTimes
 from flowforge.task_groups import first_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from flowforge.bench.program_calls import Workload
     from flowforge.bench.program_workflows import ProgramWorkflow
     from flowforge.engine.core import EngineCore
     from flowforge.runtime.events import Event
     from flowforge.runtime.policy import RunPolicy
+    from flowforge.runtime.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,16 @@ def run_workflows(
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A run that is over, and its events. begun_s: when it could begin, by the monotonic clock."""
+    """A run that is over. begun_s: when it could begin, by the monotonic clock."""
 
     started_s: float
     begun_s: float
-    events: tuple[Event, ...]
+    run: Run
+
+    async def told(self, origin_s: float) -> _Told:
+        """What its events say, in seconds from `origin_s`."""
+        events = [event async for event in self.run.events()]
+        return _Told(events, self.started_s - origin_s, self.begun_s - origin_s)
 
 
 class _Workflows:
@@ -119,7 +125,9 @@ class _Workflows:
             statistics = await engine.settle()
             self._steps.look()
             await engine.check_invariants()
-        times, waits = self._read_events(started_s)
+        # To read events takes time that belongs to no run.
+        told = {number: await one.told(started_s) for number, one in self._ended.items()}
+        times, waits = self._read_events(told)
         return ProgramRun(
             self._texts,
             count_tokens(self._workload, self._texts),
@@ -166,8 +174,7 @@ class _Workflows:
         self._window.close(workflow.number)
         self._has_closed.set()
         self._has_closed = anyio.Event()
-        events = tuple([event async for event in run.events()])
-        self._ended[workflow.number] = _Ended(started_s, begun_s, events)
+        self._ended[workflow.number] = _Ended(started_s, begun_s, run)
 
     def _continued_by(self) -> dict[int, list[int]]:
         """The calls that go on with the conversation of each."""
@@ -184,14 +191,13 @@ class _Workflows:
         return tuple(map(StepFigures, num_rows, seconds))
 
     def _read_events(
-        self, origin_s: float
+        self, told: Mapping[int, _Told]
     ) -> tuple[tuple[CallTimes, ...], list[tuple[float, float]]]:
         """When calls could start, said something and ended; and what was lost before tools began.
 
-        All in seconds from `origin_s`. Fills in what was said.
+        told: by the runs of the programs. Fills in what was said.
         """
         calls = self._workload.calls
-        told = {number: _Told(one, origin_s) for number, one in self._ended.items()}
         times: list[CallTimes] = []
         lost: list[tuple[float, float]] = []
         for call in calls:
@@ -215,17 +221,20 @@ class _Workflows:
 
 
 class _Told:
-    """What the events of one run say of its steps, by name; times from `origin_s` on."""
+    """What the events of one run say of its steps, by name.
 
-    def __init__(self, run: _Ended, origin_s: float) -> None:
-        self.begun_s = run.begun_s - origin_s
+    started_s, begun_s: of the run; all times count from where these do.
+    """
+
+    def __init__(self, events: Sequence[Event], started_s: float, begun_s: float) -> None:
+        self.begun_s = begun_s
         self.started: dict[str, float] = {}
         self.first: dict[str, float] = {}
         self.ended: dict[str, float] = {}
         self.said: dict[str, tuple[int, ...]] = {}
         self.prompt_lens: dict[str, int] = {}
-        for event in run.events:
-            at_s = run.started_s - origin_s + event.time_s
+        for event in events:
+            at_s = started_s + event.time_s
             match event.fact:
                 case StepStarted(path):
                     self.started[path] = at_s
