@@ -34,6 +34,7 @@ _AROUND_ITEM = exactly(4)  # quotes, comma and space, if the list is written as 
 
 
 def plan_for_each(planner: Planner, verb: ForEach, path: str, scope: PlanScope) -> Outcome:
+    """A branch for each item; as many as may be of a list that only the run gives."""
     items = planner.evaluator.value_of(verb.items, scope.values)
     if isinstance(items, list):
         branches = [
@@ -46,6 +47,7 @@ def plan_for_each(planner: Planner, verb: ForEach, path: str, scope: PlanScope) 
 
 
 def plan_parallel(planner: Planner, verb: Parallel, path: str, scope: PlanScope) -> Outcome:
+    """Branches beside each other, joined as the verb says."""
     branches: dict[str, Outcome] = {}
     for name, block in verb.branches.items():
         # A branch that is one step of its own name has no level of its own.
@@ -105,6 +107,7 @@ def plan_loop(planner: Planner, verb: Loop, path: str, scope: PlanScope) -> Outc
 
 
 def plan_if(planner: Planner, verb: If, path: str, scope: PlanScope) -> Outcome:
+    """The block that the condition chooses; either of them where only the run knows it."""
     blocks: dict[str, Block | None] = {"then": verb.then, "else": verb.otherwise}
     holds = planner.truth(verb.condition, scope)
     if holds is not None:
@@ -113,6 +116,7 @@ def plan_if(planner: Planner, verb: If, path: str, scope: PlanScope) -> Outcome:
 
 
 def plan_switch(planner: Planner, verb: Switch, path: str, scope: PlanScope) -> Outcome:
+    """The block of the case that is known; any of them where only the run knows it."""
     subject = planner.evaluator.value_of(verb.subject, scope.values)
     if is_known(subject):
         for case in verb.cases:

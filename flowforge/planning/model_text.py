@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowforge.engine.model_store import Progress, resolve_model, silent
 from flowforge.engine.models.config import read_model_config
 from flowforge.engine.prompt_logits import MOST_KEPT
 from flowforge.engine.text.chat_template import ChatTemplate
@@ -29,11 +28,6 @@ class ModelText:
         self._tokenizer = tokenizer
         self._template = template
         self._context_len = context_len
-
-    @classmethod
-    def of_model(cls, model: str | Path | None, progress: Progress = silent) -> ModelText:
-        """Read what a model directory, GGUF file or Hugging Face id says. Raises EngineError."""
-        return cls.in_directory(resolve_model(model, progress=progress).directory)
 
     @classmethod
     def in_directory(cls, directory: Path, context_len: int | None = None) -> ModelText:

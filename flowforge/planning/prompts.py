@@ -31,16 +31,17 @@ _STAND_IN = "x"
 
 
 class Tokenizing(Protocol):
-    """What planning needs of a model: its tokens, its template and its limits.
-
-    context_len: tokens of prompt and answer together.
-    """
+    """What planning needs of a model: its tokens, its template and its limits."""
 
     @property
-    def context_len(self) -> int: ...
+    def context_len(self) -> int:
+        """Tokens that prompt and answer may have together."""
+        ...
 
     @property
-    def recomputation(self) -> Recomputation: ...
+    def recomputation(self) -> Recomputation:
+        """What is computed again of a prompt that is cached whole."""
+        ...
 
     def encode(self, text: str) -> Sequence[int]:
         """The ids of a content."""

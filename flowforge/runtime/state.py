@@ -123,7 +123,6 @@ class StepState:
     conversation: str | None = None
     num_claims: int = 0
     has_claims: bool = True
-    has_all_branches: bool = False
     num_forking: int = 0
     use_told: ExpectUse | None = None
     foreseen: set[str] = field(default_factory=set[str])

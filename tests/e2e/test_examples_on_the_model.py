@@ -45,7 +45,7 @@ async def run_example(name: str, model: Path) -> None:
     """Run it, print what it cost, and hold it to its plan and to what every run promises."""
     program = ff.load(WORKFLOWS / f"{name}.yaml")
     inputs = resolve_inputs(program, INPUTS.get(name, {}))
-    cost = plan_program(program, inputs, ModelText.of_model(model)).cost
+    cost = plan_program(program, inputs, ModelText.in_directory(model)).cost
     somebody = people({"*": "approve"})
     async with (
         open_engine_backend(model) as engine,

@@ -24,7 +24,7 @@ def one_loop() -> str:
 
 @pytest.fixture(scope="module")
 def tokens(default_model_dir: Path) -> ModelText:
-    return ModelText.of_model(default_model_dir)
+    return ModelText.in_directory(default_model_dir)
 
 
 async def test_where_inputs_say_all_the_engine_computes_what_the_plan_says(
