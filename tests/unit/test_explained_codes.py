@@ -55,6 +55,20 @@ def test_an_example_gives_its_code_and_nothing_once_it_is_mended(
         assert set() == codes_of(one.mended, one, tmp_path)
 
 
+@pytest.mark.parametrize("code", ["WF431", "WF432"])
+def test_a_grammar_gives_its_code(code: str, tmp_path: pathlib.Path) -> None:
+    one = explain(code)
+    (tmp_path / "example.lark").write_text(one.block, "utf-8")
+    file = tmp_path / "example.yaml"
+    file.write_text(
+        "flowforge: 1\nname: t\nsteps:\n"
+        "  a: { user: hi, gen: { grammar: example.lark, max_tokens: 9 } }\n"
+        "outputs: { a: '${ a }' }\n"
+    )
+
+    assert {code} == {problem.code for problem in load_file(file).diagnostics}
+
+
 def test_nearly_every_code_of_the_check_has_a_workflow_as_its_example() -> None:
     of_the_check = {one.code for one in ALL if one.code < "WF3"}
 
