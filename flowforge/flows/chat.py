@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from flowforge.errors import WorkflowError
 from flowforge.flows.answers import answer_type, choice_of, free_text, text_of_regex
+from flowforge.flows.asked_turns import asked_turn
 from flowforge.flows.branches import BranchTask, BranchTasks, TaskBoard, run_each
 from flowforge.flows.choices import require_exact_options
 from flowforge.flows.cursor import Form
@@ -17,8 +17,6 @@ from flowforge.flows.prompts import render_prompt
 from flowforge.flows.rounds import require_count
 from flowforge.flows.scopes import branch_path, branch_scope
 from flowforge.flows.streams import TextStream, ValueStream
-from flowforge.flows.tool_turns import tool_turns
-from flowforge.flows.turn_options import split_options
 from flowforge.flows.votes import vote
 
 if TYPE_CHECKING:
@@ -41,12 +39,11 @@ if TYPE_CHECKING:
     from flowforge.flows.answers import AnswerType
     from flowforge.flows.branches import ForkJoin
     from flowforge.flows.choices import Scoring
-    from flowforge.flows.cursor import Cursor, Turn
+    from flowforge.flows.cursor import Cursor
     from flowforge.flows.grammar_answers import ParsedText
     from flowforge.flows.retries import NextTry, Retry
     from flowforge.flows.sampling import SamplingOptions
     from flowforge.flows.scopes import Scope
-    from flowforge.flows.tool_turns import ToolTurns
     from flowforge.flows.turn_options import TurnOptions
     from flowforge.flows.votes import StopWhen
 
@@ -54,15 +51,6 @@ T = TypeVar("T")
 ItemT = TypeVar("ItemT")
 TextT = TypeVar("TextT", bound=str)
 P = ParamSpec("P")
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a turn is asked for; turns: None where it may call nothing."""
-
-    sampling: SamplingOptions
-    form: Form
-    turns: ToolTurns | None
 
 
 class Chat:
@@ -131,10 +119,11 @@ class Chat:
         """
         if kind is None or kind is str:
             read = free_text if regex is None else text_of_regex(regex)
-            return await self._write(name, retry, options, Form(regex=regex), read)
+            asked = await asked_turn(self._cursor, options, Form(regex=regex))
+            return await asked.write(name, retry, read)
         answer = answer_type(kind, items)
-        form = Form(schema=answer.schema)
-        return await self._write(name, retry, options, form, answer.value_of)
+        asked = await asked_turn(self._cursor, options, Form(schema=answer.schema))
+        return await asked.write(name, retry, answer.value_of)
 
     @overload
     async def parse(
@@ -188,10 +177,10 @@ class Chat:
         Raises WorkflowError WF430 to WF434, WF501, ChatBusy.
         """
         spec = grammar_spec(grammar, start, parser, approximate)
-        asked = await self._asked(options, Form(grammar=spec))
+        asked = await asked_turn(self._cursor, options, Form(grammar=spec))
 
         async def attempt(path: str, following: NextTry | None) -> ParsedText | T:
-            async with self._attempt(path, asked, following) as (turn, done):
+            async with asked.attempt(path, following) as (turn, done):
                 answer = await parsed_answer(path, done, spec)
                 turn.value = answer.text
                 return transformed(answer, transformer)
@@ -228,7 +217,8 @@ class Chat:
         def read(path: str, done: GenerationDone) -> TextT:
             return choice_of(path, done, options)
 
-        return await self._write(name, retry, settings, Form(choice=tuple(options)), read)
+        asked = await asked_turn(self._cursor, settings, Form(choice=tuple(options)))
+        return await asked.write(name, retry, read)
 
     async def score(
         self, texts: Sequence[str], *, retry: Retry | int = 1, name: str = "score"
@@ -247,40 +237,6 @@ class Chat:
             return list(await cursor.score(path, tuple(texts), following))
 
         return await cursor.tried(name, retry, attempt)
-
-    async def _write(
-        self,
-        name: str,
-        retry: Retry | int,
-        options: TurnOptions,
-        form: Form,
-        read: Callable[[str, GenerationDone], T],
-    ) -> T:
-        asked = await self._asked(options, form)
-
-        async def attempt(path: str, following: NextTry | None) -> T:
-            async with self._attempt(path, asked, following) as (turn, done):
-                value = read(path, done)
-                turn.value = value
-            return value
-
-        is_relaxed = options.get("on_unsupported") == "relax"
-        return await self._cursor.tried(name, retry, attempt, is_relaxed=is_relaxed)
-
-    async def _asked(self, options: TurnOptions, form: Form) -> _Asked:
-        sampling, about_tools = split_options(options)
-        turns = await tool_turns(self._cursor.session, about_tools, sampling)
-        offer = None if turns is None else turns.first_offer
-        return _Asked(sampling, replace(form, offer=offer), turns)
-
-    @asynccontextmanager
-    async def _attempt(
-        self, path: str, asked: _Asked, following: NextTry | None
-    ) -> AsyncGenerator[tuple[Turn, GenerationDone]]:
-        """A turn of the model and those in which it calls tools, with the end of the last one."""
-        turns = asked.turns
-        async with self._cursor.attempt(path, asked.sampling, asked.form, following) as turn:
-            yield turn, await (turn.write() if turns is None else turns.run(turn))
 
     @overload
     def stream(
