@@ -8,7 +8,7 @@ import pytest
 from core_client import Client, is_over, output, text, usage_of
 from history_model import Updates, history_core, right_output
 
-from flowforge.engine import scheduler
+from flowforge.engine import admission
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.policy import SchedulingPolicy
 
@@ -125,7 +125,7 @@ def test_a_request_with_nothing_behind_it_is_admitted_under_endless_long_chains(
 
 def test_without_the_bonus_for_waiting_it_would_starve(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the test above can fail."""
-    monkeypatch.setattr(scheduler, "_AGE_BONUS", 0)
+    monkeypatch.setattr(admission, "_AGE_BONUS", 0)
 
     assert steps_until_admitted(one_at_a_time(), most_steps=100) is None
 
