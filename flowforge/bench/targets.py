@@ -83,10 +83,16 @@ class _Comparison:
 
 
 def _in_8_bits(
-    kind: SceneKind, num_streams: int, bound: float, words: str, *, is_main: bool = False
+    kind: SceneKind,
+    num_streams: int,
+    bound: float,
+    words: str,
+    *,
+    to: ContestantName = "llama.cpp",
+    is_main: bool = False,
 ) -> _Comparison:
     what = f"{words}, over llama.cpp, both with rows in 8 bits"
-    return _Comparison(kind, num_streams, "llama.cpp", bound, what, is_main, "flowforge-int4")
+    return _Comparison(kind, num_streams, to, bound, what, is_main, "flowforge-int4")
 
 
 _ENGINE = (
@@ -94,6 +100,7 @@ _ENGINE = (
         "decode", 1, "transformers-bf16", 3.0, "one text, over transformers in bfloat16", True
     ),
     _Comparison("decode", 1, "llama.cpp", 1.2, "one text, over llama.cpp on the same file", True),
+    _Comparison("decode", 4, "llama.cpp", 1.5, "4 texts at a time, over llama.cpp"),
     _Comparison("decode", 16, "llama.cpp", 2.5, "16 texts at a time, over llama.cpp", True),
     _Comparison(
         "shared", 16, "llama.cpp", 4.0, "16 branches behind a shared prefix, over llama.cpp", True
@@ -101,13 +108,23 @@ _ENGINE = (
     _Comparison(
         "shared", 16, "llama.cpp-unified", 4.0, "16 branches, llama.cpp keeping the prefix once"
     ),
-    _Comparison("prefill", 1, "transformers-bf16", 1.5, "a prompt, over transformers in bfloat16"),
     _Comparison(
-        "prefill", 1, "transformers-fp32", 1.5, "a prompt, over transformers in float32", True
+        "shared",
+        16,
+        "transformers-bf16",
+        5.0,
+        "16 branches behind a shared prefix, over transformers in bfloat16",
+    ),
+    _Comparison(
+        "prefill", 1, "transformers-bf16", 1.5, "a prompt, over transformers in bfloat16", True
     ),
     _in_8_bits("decode", 1, 1.2, "one text"),
+    _in_8_bits("decode", 4, 1.5, "4 texts at a time"),
     _in_8_bits("decode", 16, 2.5, "16 texts at a time", is_main=True),
     _in_8_bits("shared", 16, 4.0, "16 branches behind a shared prefix", is_main=True),
+    _in_8_bits(
+        "shared", 16, 4.0, "the same, llama.cpp keeping the prefix once", to="llama.cpp-unified"
+    ),
 )
 
 
