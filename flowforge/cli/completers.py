@@ -111,6 +111,13 @@ def models(_context: click.Context) -> Iterator[tuple[str, str]]:
         yield model.name, model.revision
 
 
+@_completer
+def backends(_context: click.Context) -> Iterator[tuple[str, str]]:
+    """Where answers come from."""
+    yield "engine", "the model in this process"
+    yield "script:", "a JSON file of answers by step path"
+
+
 @contextmanager
 def _journal(context: click.Context) -> Generator[Journal]:
     from flowforge.cli.journals import open_journal

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 @click.option("--quiet", "-q", "is_quiet", is_flag=True, help="No progress.")
 @log_options
 @options.traceback
-@click.option("--backend", default="engine", hidden=True)
+@options.backend
 @guarded
 def map_(
     file: str,

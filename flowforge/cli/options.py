@@ -61,7 +61,19 @@ _detach = click.option(
     "--detach", is_flag=True, help="Go on in the background; prints the run's name and returns."
 )
 _wait_for_answers = click.option(
-    "--wait-for-answers", "waits_for_answers", is_flag=True, hidden=True
+    "--wait-for-answers",
+    "waits_for_answers",
+    is_flag=True,
+    help="Let a question wait for 'flowforge answer' where nobody sits at a terminal; --detach "
+    "does so by itself.",
+)
+backend = click.option(
+    "--backend",
+    default="engine",
+    metavar="engine|script:FILE.json",
+    shell_complete=completers.backends,
+    help="Where answers come from: the model in this process, or a JSON file of answers by step "
+    "path, with no model loaded.",
 )
 tool_format = click.option(
     "--tool-format",
@@ -302,5 +314,5 @@ def display(command: Command) -> Command:
 
 
 def detached(command: Command) -> Command:
-    """To go on in the background, as `detach`; `waits_for_answers` is of the process there."""
+    """To go on in the background, as `detach`, and to keep questions, as `waits_for_answers`."""
     return _detach(_wait_for_answers(command))

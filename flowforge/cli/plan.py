@@ -55,7 +55,8 @@ def plan(
 ) -> ExitCode:
     """Say what a run will cost: tokens, KV pages, the longest chain. Nothing is run.
 
-    Exits with 1 when a prompt and its answer are certain not to fit the model's context.
+    Exits with 1 when a prompt and its answer are certain not to fit the model's context, or what
+    is held at once not the pages of --pages.
 
     Exact where prompts follow from the inputs; elsewhere the least and the most, as far as ordinary
     text goes. It supposes that no step fails: retries and catches are in the most.
@@ -95,6 +96,10 @@ def plan(
         click.echo(text_of_plan(planned), nl=False)
     if planned.context_fit == "does not fit":
         sys.stderr.write("the run cannot be: a prompt and its answer are over the context\n")
+        return ExitCode.RUN_FAILED
+    if planned.pool_fit == "does not fit":
+        needed = planned.cost.pages.least
+        sys.stderr.write(f"the run holds at least {needed:,} KV pages, of {num_pages:,} there\n")
         return ExitCode.RUN_FAILED
     prefilled = planned.cost.prefilled
     if max_prefill is None or not prefilled.may_exceed(max_prefill):

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 @options.tool_format
 @options.hooks
 @options.traceback
-@click.option("--backend", default="engine", hidden=True)
+@options.backend
 @guarded
 def run(
     file: str,

@@ -63,6 +63,9 @@ def test_commands_and_options_are_completed() -> None:
     )
     assert ["--explain-cache"] == values(["run"], "--expl")
     assert ["markdown"] == values(["export", "-f"], "m")
+    assert ["--wait-for-answers"] == values(["run"], "--wait")
+    assert ["engine", "script:"] == values(["run", "--backend"], "")
+    assert ["--backend"] == values(["map"], "--back")
 
 
 @pytest.mark.usefixtures("folder")

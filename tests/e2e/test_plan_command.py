@@ -46,6 +46,18 @@ def test_a_prefill_that_may_exceed_the_limit_ends_with_1(
 
 
 @pytest.mark.model
+@pytest.mark.parametrize(
+    ("pages", "code", "fit"), [("1", 1, "does not fit"), ("100000", 0, "fits")]
+)
+def test_too_few_pages_end_with_1(pages: str, code: int, fit: str, default_model_dir: Path) -> None:
+    result = plan(ANALYST, "--model", default_model_dir, "--pages", pages)
+
+    assert code == result.exit_code
+    assert f"{int(pages):,} there: {fit}\n" in result.stdout
+    assert ("KV pages, of 1 there\n" in result.stderr) == (code == 1)
+
+
+@pytest.mark.model
 @pytest.mark.parametrize("file", sorted(WORKFLOWS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_has_a_plan_within_the_context_as_far_as_known(
     file: Path, default_model_dir: Path
