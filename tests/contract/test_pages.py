@@ -36,6 +36,8 @@ NOT_RUN = {
     "docs/traces.md": [
         "it changes the environment that the tests run in, and wants a collector",
     ],
+    "docs/tutorials/serving.md": [ENVIRONMENT],
+    "docs/tutorials/testing.md": [ENVIRONMENT],
 }
 PARSERS: dict[str, Callable[[str], object]] = {
     "json": json.loads,
