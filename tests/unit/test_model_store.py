@@ -188,6 +188,24 @@ def test_missing_directory_is_an_error_with_the_near_miss(tmp_path: Path) -> Non
     assert ("EN101", "did you mean 'smollm2'?") == (caught.value.code, caught.value.help)
 
 
+@pytest.mark.parametrize("find", [resolve_model, path])
+@pytest.mark.parametrize(
+    "name", ["./nope", "../nope", "~/nope", "~", "/nope", "nope.gguf", "a/b.gguf"]
+)
+def test_what_is_written_as_a_path_is_no_model_of_the_hub(
+    find: Callable[..., object], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+    with pytest.raises(EngineError) as caught:
+        find(name, root=tmp_path)
+
+    what = "GGUF file" if name.endswith(".gguf") else "model directory"
+    assert ("EN101", f"there is no {what} {name!r}") == (caught.value.code, caught.value.message)
+    assert "models pull" not in (caught.value.help or "")
+
+
 def test_file_is_no_model_directory(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"")
