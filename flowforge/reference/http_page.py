@@ -70,7 +70,8 @@ Every failure has one body, also as the last event of a stream:
 ```
 
 `param` is the field that is at fault, or null. `type` is `server_error` where the request is not at
-fault. `code` is one of these or one of [the codes](codes.md) of FlowForge:
+fault. `code` is null where a value of the request does not fit: `message` says which and why. Else
+it is one of these or one of [the codes](codes.md) of FlowForge:
 
 {codes}
 

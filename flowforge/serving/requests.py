@@ -181,8 +181,6 @@ class SamplingFields(_Body):
     """Send the answer as events, while it is written."""
     stream_options: StreamOptions | None = None
     """Of a stream."""
-    max_tokens: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    """Of the answer, at most."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """0 always takes the likeliest token; 1 without it."""
     top_p: float | None = Field(default=None, ge=0, le=1)
@@ -242,6 +240,8 @@ class ChatRequest(SamplingFields):
 
     messages: list[ChatMessage] = Field(min_length=1)
     """The conversation; the last message is what is answered."""
+    max_tokens: Count | None = None
+    """Of the answer, at most."""
     max_completion_tokens: Count | None = None
     """Of the answer, at most; goes before `max_tokens`. Without both, to the end of the context."""
     logprobs: bool | None = None
@@ -268,8 +268,6 @@ class ChatRequest(SamplingFields):
     def _fits_together(self) -> ChatRequest:
         if self.top_logprobs is not None and not self.logprobs:
             raise _wrong("top_logprobs", "needs 'logprobs': true")
-        if self.max_tokens == 0:
-            raise _wrong("max_tokens", "must be at least 1")
         choice = self.tool_choice
         if choice not in (None, "none", "auto") and not self.tools:
             raise _wrong("tool_choice", "needs 'tools'")
@@ -286,7 +284,7 @@ class CompletionRequest(SamplingFields):
     prompt: str | list[str] | list[int] | list[list[int]]
     """One or several, each a text or token ids."""
     max_tokens: int | None = Field(default=_TOKENS_OF_COMPLETIONS, ge=0, le=2**31 - 1)
-    """Of each text, at most."""
+    """Of each text, at most; 0 only with `echo`."""
     best_of: int | None = Field(default=None, ge=1, le=128)
     """As many as `n`."""
     echo: bool | None = None

@@ -489,7 +489,7 @@ def test_fields_that_nobody_knows_are_passed_over(client: openai.OpenAI) -> None
     ({"messages": NUMBERS, "temperature": "1"}, "temperature", "number"),
     ({"messages": NUMBERS, "n": 0}, "n", "greater than or equal to 1"),
     ({"messages": NUMBERS, "stop": ""}, "stop", "empty"),
-    ({"messages": NUMBERS, "max_tokens": 0}, "max_tokens", "at least 1"),
+    ({"messages": NUMBERS, "max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
     ({"messages": NUMBERS, "top_logprobs": 3}, "top_logprobs", "logprobs"),
     ({"messages": NUMBERS, "logit_bias": {"x": 1}}, "logit_bias", "no token id"),
     ({"messages": NUMBERS, "logit_bias": {"99999": 1}}, "logit_bias", "not in the vocabulary"),
