@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,16 @@ def why_not_masked(pattern: str) -> str | None:
     """Why a mask cannot hold a text to a pattern; None where it can."""
     compiled = _compiled(pattern)
     return compiled if isinstance(compiled, str) else None
+
+
+def why_no_regex(pattern: str) -> str | None:
+    """Why neither a mask nor the judge can read a pattern; None where one of them can."""
+    try:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        return None if why_not_masked(pattern) is None else str(error)
+    return None
 
 
 def finds(pattern: str, text: str) -> bool:

@@ -49,6 +49,10 @@ _HINTS = {
 }
 # So llguidance begins, and no policy helps.
 _UNSATISFIABLE = "Unsatisfiable schema"
+# Of Python's words for what is wrong with a regex, those about brackets.
+_BRACKET_WORDS = ("unterminated", "unbalanced")
+_CLOSE_BRACKETS = r"close each bracket; '\(' and '\[' are the characters themselves"
+_MEND_REGEX = "mend the regex, as in ^[A-Z]{2}-[0-9]+$"
 _RELAX = "or judge only the finished answer by it, with on_unsupported: relax"
 
 
@@ -219,8 +223,24 @@ def _check_keyword(keyword: str, value: JsonValue, path: Path) -> Iterator[Schem
     elif keyword == "format" and isinstance(value, str):
         if not is_masked(value) and not asks_judge_only(value):
             yield _unknown_format(value, path)
+    elif keyword == "pattern" and isinstance(value, str):
+        yield from _check_pattern(value, keyword, path)
+    elif keyword == "patternProperties" and isinstance(value, dict):
+        for pattern in value:
+            yield from _check_pattern(pattern, keyword, (*path, pattern))
     elif keyword not in KNOWN:
         yield _unknown_keyword(keyword, path)
+
+
+def _check_pattern(pattern: str, keyword: str, path: Path) -> Iterator[SchemaProblem]:
+    from flowforge.grammars.json_patterns import why_no_regex
+
+    reason = why_no_regex(pattern)
+    if reason is not None:
+        message = f"{keyword!r} is no regex: {reason}"
+        is_bracket = any(word in reason for word in _BRACKET_WORDS)
+        help = _CLOSE_BRACKETS if is_bracket else _MEND_REGEX
+        yield SchemaProblem(to_pointer(path), message, "error", help)
 
 
 def _endless(path: Path) -> SchemaProblem:

@@ -108,6 +108,32 @@ def test_relaxed_keywords_are_warnings_with_their_places() -> None:
     assert "judges only the finished answer" in problems[0].message
 
 
+@pytest.mark.parametrize("options", [JsonOptions(), JsonOptions(on_unsupported="relax")])
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"type": "string", "pattern": "([a-z"}, "/pattern"),
+        ({"patternProperties": {"([a-z": {"type": "string"}}}, "/patternProperties/([a-z"),
+        ({"propertyNames": {"pattern": "([a-z"}}, "/propertyNames/pattern"),
+    ],
+)
+def test_a_pattern_that_is_no_regex_is_an_error_also_relaxed(
+    schema: Any, pointer: str, options: JsonOptions
+) -> None:
+    (found,) = check_schema(schema, options)
+
+    assert (pointer, "error") == (found.pointer, found.severity)
+    assert "is no regex: unterminated character set" in found.message
+    assert "close each bracket" in str(found.help)
+
+
+def test_a_pattern_is_told_to_be_mended_where_no_bracket_is_open() -> None:
+    (found,) = check_schema({"pattern": "*a"})
+
+    assert "nothing to repeat" in found.message
+    assert "mend the regex" in str(found.help)
+
+
 def test_an_error_says_that_it_can_be_relaxed() -> None:
     (problem,) = check_schema({"uniqueItems": True})
 
