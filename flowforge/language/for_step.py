@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flowforge.language.blocks import parse_block, resolve_block
+from flowforge.language.expression_nodes import ListOf
 from flowforge.language.fields import integer_of, is_safe_name, text_of
-from flowforge.language.joins import names_of_join, parse_join, resolve_join, type_of_list
+from flowforge.language.joins import (
+    check_reach,
+    names_of_join,
+    parse_join,
+    resolve_join,
+    type_of_list,
+)
 from flowforge.language.program import ForEach
 from flowforge.language.scope import Binding, Names
 from flowforge.language.template_parser import Fragment, parse_hole
@@ -101,6 +108,9 @@ def parse_for(name: str, step: MappingNode, context: Context) -> ForDraft | None
     body = parse_block(name, do, step.entry("yield"), context)
     if head is None or body is None:
         return None
+    items = head[2].node
+    if isinstance(items, ListOf):
+        check_reach(join, step.entry("join"), len(items.items), context)
     return ForDraft(*head, limit, body, join)
 
 

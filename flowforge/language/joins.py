@@ -143,11 +143,19 @@ def settled(value: Type) -> Type:
     )
 
 
-def check_quorum(join: JoinDraft, entry: Entry | None, num_branches: int, context: Context) -> None:
-    """Report a quorum that so many branches can never meet."""
-    if isinstance(join, Quorum) and entry is not None and join.count > num_branches:
+def check_reach(join: JoinDraft, entry: Entry | None, num_branches: int, context: Context) -> None:
+    """Report a policy that so many branches can never meet."""
+    match join:
+        case All() | Settle():
+            return
+        case Quorum(count):
+            policy, num_needed = f"a quorum of {count}", count
+        case First() | Vote() | BestDraft():
+            word = {First: "first", Vote: "vote", BestDraft: "best"}[type(join)]
+            policy, num_needed = repr(word), 1
+    if entry is not None and num_needed > num_branches:
         noun = "branch" if num_branches == 1 else "branches"
-        message = f"a quorum of {join.count} can never be met by {num_branches} {noun}"
+        message = f"{policy} can never be met by {num_branches} {noun}"
         context.report.error("WF108", message, place_of(entry, context.report))
 
 

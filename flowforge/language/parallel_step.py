@@ -9,7 +9,7 @@ from flowforge.language.blocks import parse_inner_block, resolve_block
 from flowforge.language.drafts import BlockDraft
 from flowforge.language.fields import is_safe_name, mapping_of
 from flowforge.language.joins import (
-    check_quorum,
+    check_reach,
     names_of_join,
     parse_join,
     resolve_join,
@@ -79,7 +79,7 @@ def parse_parallel(name: str, step: MappingNode, context: Context) -> ParallelDr
         branch = _branch_of(name, one, context)
         if branch is not None:
             branches[one.key] = branch
-    check_quorum(join, step.entry("join"), len(mapping.entries), context)
+    check_reach(join, step.entry("join"), len(mapping.entries), context)
     return ParallelDraft(branches, join) if len(branches) == len(mapping.entries) else None
 
 

@@ -76,13 +76,13 @@ def join_branches(
         case Settle():
             return None if num_open else Joined(tuple((key, settled(end)) for key, end in ended))
         case First():
-            return _quorum("first", 1, values, num_open)
+            return _quorum("first", 1, values, len(ended), num_open)
         case Quorum(count):
-            return _quorum(f"quorum: {count}", count, values, num_open)
+            return _quorum(f"quorum: {count}", count, values, len(ended), num_open)
         case Best(score):
-            return None if num_open else Joined((_best(score, values, scope),))
+            return None if num_open else Joined((_best(score, values, len(ended), scope),))
         case Vote():
-            return _vote(values, num_open)
+            return _vote(values, len(ended), num_open)
         case _:
             assert_never(join)
 
@@ -106,20 +106,23 @@ def settled(end: End) -> JsonValue:
 
 
 def _quorum(
-    word: str, count: int, values: list[tuple[KeyT, JsonValue]], num_open: int
+    word: str, count: int, values: list[tuple[KeyT, JsonValue]], num_ended: int, num_open: int
 ) -> Joined[KeyT] | None:
     if len(values) >= count:
         return Joined(tuple(values[:count]))
     if len(values) + num_open < count:
-        raise _out_of_reach(word, count, len(values))
+        raise _out_of_reach(word, count, len(values), num_ended + num_open)
     return None
 
 
 def _best(
-    score: Expression, values: list[tuple[KeyT, JsonValue]], scope: Mapping[str, JsonValue]
+    score: Expression,
+    values: list[tuple[KeyT, JsonValue]],
+    num_ended: int,
+    scope: Mapping[str, JsonValue],
 ) -> tuple[KeyT, JsonValue]:
     if not values:
-        raise _out_of_reach("best", 1, 0)
+        raise _out_of_reach("best", 1, 0, num_ended)
     scores = [_score(score, value, scope) for _, value in values]
     return values[scores.index(max(scores))]
 
@@ -136,7 +139,9 @@ def _score(score: Expression, value: JsonValue, scope: Mapping[str, JsonValue]) 
     return result
 
 
-def _vote(values: list[tuple[KeyT, JsonValue]], num_open: int) -> Joined[KeyT] | None:
+def _vote(
+    values: list[tuple[KeyT, JsonValue]], num_ended: int, num_open: int
+) -> Joined[KeyT] | None:
     tally: list[tuple[tuple[KeyT, JsonValue], int]] = []
     for candidate in values:
         for idx, (leader, votes) in enumerate(tally):
@@ -147,7 +152,7 @@ def _vote(values: list[tuple[KeyT, JsonValue]], num_open: int) -> Joined[KeyT] |
             tally.append((candidate, 1))
     if not tally:
         if num_open == 0:
-            raise _out_of_reach("vote", 1, 0)
+            raise _out_of_reach("vote", 1, 0, num_ended)
         return None
     tally.sort(key=lambda entry: -entry[1])
     runner_up = tally[1][1] if len(tally) > 1 else 0
@@ -157,9 +162,17 @@ def _vote(values: list[tuple[KeyT, JsonValue]], num_open: int) -> Joined[KeyT] |
     return Joined((tally[0][0],))
 
 
-def _out_of_reach(word: str, num_needed: int, num_ok: int) -> WorkflowError:
+def _out_of_reach(word: str, num_needed: int, num_ok: int, num_branches: int) -> WorkflowError:
+    need = f"'{word}' cannot be met: it needs {num_needed} that succeed, and "
+    if num_branches < num_needed:
+        noun = "branch" if num_branches == 1 else "branches"
+        return WorkflowError(
+            NOT_JOINED,
+            f"{need}there {'is' if num_branches == 1 else 'are'} {num_branches} {noun}",
+            help="give it a list with more items, ask for fewer, or skip the step with 'when'",
+        )
     return WorkflowError(
         NOT_JOINED,
-        f"'{word}' cannot be met: it needs {num_needed} that succeed, and {num_ok} did",
+        f"{need}{num_ok} did",
         help="the failures of the branches say why; 'catch' can go on without a result",
     )

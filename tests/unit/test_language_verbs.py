@@ -140,6 +140,10 @@ def test_a_steps_type_is_known(type_: str, text: str) -> None:
         (["WF115"], "  a: { set: 1, after: b }\n  b: { set: 2, after: a }\n"),
         (["WF115"], "  a: { set: 1, when: '${ a == 1 }' }\n"),
         (["WF108"], "  a: { parallel: { x: { set: 1 } }, join: { quorum: 2 } }\n"),
+        (["WF108"], "  a: { for: 'i in [1]', do: { x: { set: 1 } }, join: { quorum: 2 } }\n"),
+        (["WF108"], "  a: { for: 'i in []', do: { x: { set: 1 } }, join: first }\n"),
+        (["WF108"], "  a: { for: 'i in ${ [] }', do: { x: { set: 1 } }, join: vote }\n"),
+        (["WF108"], "  a: { for: 'i in []', do: { x: { set: 1 } }, join: { best: '${ 1 }' } }\n"),
         (["WF116"], "  a: { if: true, then: { b: { set: 1 }, c: { set: 2 } } }\n"),
         (
             ["WF106"],
