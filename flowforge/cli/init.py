@@ -102,9 +102,10 @@ def init(path: Path, *, template: str, is_list: bool, as_json: bool) -> ExitCode
     chosen = TEMPLATES[template]
     file = _file_of(path, chosen)
     written = {file: chosen.main, **{file.with_name(name): name for name in chosen.beside}}
-    _write({target: _text_of(name) for target, name in written.items()})
+    help = f"name another place, for example '{_example_of_another(file, template)}'"
+    _write({target: _text_of(name) for target, name in written.items()}, help)
     schema = file.with_name(SCHEMA_FILE)
-    is_new_schema = file.suffix != ".py" and _write_schema(schema)
+    is_new_schema = file.suffix != ".py" and _write_schema(schema, help)
     files = [*written, schema] if is_new_schema else [*written]
     if as_json:
         print_json_line({"event": "init", "file": str(file), "files": [str(one) for one in files]})
@@ -143,11 +144,19 @@ def _text_of(name: str) -> str:
     return resources.files("flowforge.cli.templates").joinpath(name).read_text(encoding="utf-8")
 
 
-def _write(texts: Mapping[Path, str]) -> None:
+def _example_of_another(file: Path, template: str) -> str:
+    """The same command with another place; a folder where files under fixed names come along."""
+    chosen = TEMPLATES[template]
+    name = "second" if "first" in {file.stem, file.parent.name} else "first"
+    option = "" if template == "starter" else f"-t {template} "
+    return f"flowforge init {option}{name}{'' if chosen.beside else chosen.suffix}"
+
+
+def _write(texts: Mapping[Path, str], help: str) -> None:
     """The files, and none where one is there already. Raises WorkflowError WF529."""
     for file in texts:
         if file.exists():
-            raise _refused(file, "it exists already")
+            raise _refused(file, "it exists already", help)
     for file, text in texts.items():
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -156,18 +165,14 @@ def _write(texts: Mapping[Path, str]) -> None:
         except OSError as error:
             from flowforge.view.texts import reason_text
 
-            raise _refused(file, reason_text(error)) from error
+            raise _refused(file, reason_text(error), help) from error
 
 
-def _refused(file: Path, reason: str) -> WorkflowError:
-    return WorkflowError(
-        "WF529",
-        f"{str(file)!r} cannot be written: {reason}",
-        help="name another file, for example 'flowforge init first.yaml'",
-    )
+def _refused(file: Path, reason: str, help: str) -> WorkflowError:
+    return WorkflowError("WF529", f"{str(file)!r} cannot be written: {reason}", help=help)
 
 
-def _write_schema(file: Path) -> bool:
+def _write_schema(file: Path, help: str) -> bool:
     """Write the schema for editors, unless it is there; whether it was written.
 
     One of another version is left, and told.
@@ -176,7 +181,7 @@ def _write_schema(file: Path) -> bool:
 
     text = schema_text()
     if not file.exists():
-        _write({file: text})
+        _write({file: text}, help)
         return True
     if file.read_bytes() != text.encode():
         print_note(f"note: {file} is not this version's; 'flowforge schema > {file}' renews it")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
+import yaml  # type: ignore[import-untyped]  # its stubs are another package
 from click.testing import CliRunner, Result
 
 from flowforge.cli.app import app
@@ -145,8 +146,25 @@ def test_init_does_not_overwrite_and_writes_all_or_nothing(name: str, tmp_path: 
 
     assert 2 == result.exit_code
     assert f"error[WF529]: {str(file)!r} cannot be written: it exists already\n" in result.stderr
+    assert "help: name another place, for example 'flowforge init -t agent first'" in result.stderr
     assert "mine" == file.read_text(encoding="utf-8")
     assert [file] == [*tmp_path.iterdir()]
+
+
+def test_init_names_a_place_that_is_another_one(tmp_path: Path) -> None:
+    flowforge("init", tmp_path / "first.yaml")
+
+    again = flowforge("init", tmp_path / "first.yaml")
+
+    assert "for example 'flowforge init second.yaml'" in again.stderr
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_templates_are_yaml_to_every_reader(name: str, tmp_path: Path) -> None:
+    flowforge("init", "-t", name, tmp_path)
+    text = (tmp_path / "workflow.yaml").read_text(encoding="utf-8")
+
+    assert yaml.safe_load(text)["flowforge"] == 1
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
