@@ -10,7 +10,8 @@ import click
 
 from flowforge.cli import completers, options
 from flowforge.cli.exit_codes import ExitCode
-from flowforge.cli.failures import guarded, print_json_line
+from flowforge.cli.failures import guarded, print_json_line, report
+from flowforge.errors import WorkflowError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,16 +34,24 @@ def explain(codes: tuple[str, ...], *, as_json: bool, traceback: bool) -> ExitCo
     """
     from flowforge.language.codes import explanations
 
-    found = [explanations.explain(code) for code in codes]
+    found: list[Explanation] = []
+    unknown: list[WorkflowError] = []
+    for code in codes:
+        try:
+            found.append(explanations.explain(code))
+        except WorkflowError as error:
+            unknown.append(error)
     families = [] if codes else explanations.families()
     if as_json:
         for one in found or [one for family in families for one in family.explanations]:
             print_json_line(_as_json(one))
     elif found:
         click.echo("\n\n\n".join("\n".join(_lines(one, _num_columns())) for one in found))
-    else:
+    elif families:
         click.echo("\n\n".join(_listed(family) for family in families))
-    return ExitCode.DONE
+    for problem in unknown:
+        report(problem, as_json=as_json)
+    return ExitCode.USAGE if unknown else ExitCode.DONE
 
 
 def _num_columns() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -13,7 +14,7 @@ import click
 from flowforge import environment
 from flowforge.cli.exit_codes import ExitCode, exit_code_of, exit_code_of_run
 from flowforge.cli.printing import print_note
-from flowforge.errors import FlowForgeError
+from flowforge.errors import FlowForgeError, WorkflowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from flowforge.runtime.run import RunFailedError
 
 P = ParamSpec("P")
+
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def guarded(command: Callable[P, ExitCode]) -> Callable[P, None]:
@@ -46,10 +49,7 @@ def guarded(command: Callable[P, ExitCode]) -> Callable[P, None]:
         except KeyboardInterrupt:
             code = ExitCode.INTERRUPTED
         except Exception as error:
-            # The top of the command line: whatever comes here is ours to be told about.
-            code = ExitCode.INTERNAL
-            print_note(f"error[IN001]: {type(error).__name__}: {error}")
-            print_note("help: this is a fault in FlowForge; --traceback shows where")
+            code = _report_unexpected(error, as_json=bool(kwargs.get("as_json")))
             if with_traceback:
                 traceback.print_exception(error)
         raise SystemExit(int(code))
@@ -87,11 +87,30 @@ def print_json_line(value: object) -> None:
     sys.stdout.flush()
 
 
+def _report_unexpected(error: Exception, *, as_json: bool) -> ExitCode:
+    if isinstance(error, OSError) and error.errno in _DISK_IS_FULL:
+        # Of a write that failed nothing says which file it was: it may have been stdout's.
+        if error.filename is None:
+            _drop_output()
+        place = "" if error.filename is None else f" of {str(error.filename)!r}"
+        message = f"what was to be written does not fit on the disk{place}"
+        help_line = "make room there, or write elsewhere"
+        return report(WorkflowError("WF539", message, help=help_line), as_json=as_json)
+    # The top of the command line: whatever else comes here is ours to be told about.
+    print_note(f"error[IN001]: {type(error).__name__}: {error}")
+    print_note("help: this is a fault in FlowForge; --traceback shows where")
+    return ExitCode.INTERNAL
+
+
 def _asks_for_traceback() -> bool:
     return environment.TRACEBACK.text() not in {"", "0"}
 
 
 def _leave_broken_pipe() -> ExitCode:
+    _drop_output()
+    return ExitCode.BROKEN_PIPE
+
+
+def _drop_output() -> None:
     # Python flushes stdout at exit and would complain a second time.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return ExitCode.BROKEN_PIPE

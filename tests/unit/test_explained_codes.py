@@ -6,6 +6,8 @@ import ast
 import json
 import pathlib
 import re
+import subprocess
+import sys
 import tomllib
 from typing import TYPE_CHECKING, Any, cast
 
@@ -188,3 +190,26 @@ def test_an_unknown_code_is_refused_with_the_near_miss(word: str, help: str) -> 
     assert f"help: {help}" in result.stderr
     with pytest.raises(ff.WorkflowError):
         explain(word)
+
+
+def test_every_unknown_code_is_told_of_beside_those_that_are_explained() -> None:
+    result = CliRunner().invoke(app, ["explain", "WF999", "EN202", "XX"])
+
+    assert 2 == result.exit_code
+    assert result.stdout.startswith("EN202: ")
+    assert "there is no code 'WF999'" in result.stderr
+    assert "there is no code 'XX'" in result.stderr
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="a disk that is always full")
+@pytest.mark.parametrize("option", [[], ["--json"]])
+def test_output_that_does_not_fit_on_the_disk_is_no_fault_of_flowforge(option: list[str]) -> None:
+    with pathlib.Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "flowforge", "explain", "EN202", *option]
+        shown = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert 2 == shown.returncode
+    assert shown.stderr == (
+        "error[WF539]: what was to be written does not fit on the disk\n"
+        "help: make room there, or write elsewhere\n"
+    )
