@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Backend,
         Conversation,
         GenerateRequest,
+        GenerationCut,
         JsonValue,
         ScoreRequest,
         ScoringDone,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 class Blocked(Exception):
     """Raised by a hook: this prompt is not asked, or this answer is not given.
 
-    The step fails with WF426; a request to a server is refused.
+    The step fails with WF426 for a prompt, WF427 for an answer; a request to a server is refused.
     """
 
     def __init__(self, reason: str) -> None:
@@ -192,6 +193,7 @@ class HookedConversation(PassingConversation):
         super().__init__(inner)
         self._hooks = hooks
         self._waiting = waiting
+        self._held_back: GenerationDone | None = None
 
     def around(self, inner: Conversation) -> Conversation:
         """See `PassingConversation`."""
@@ -220,7 +222,8 @@ class HookedConversation(PassingConversation):
     async def generate(
         self, request: GenerateRequest
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
-        """See `Conversation`. Raises WorkflowError WF426, ToolError TL151."""
+        """See `Conversation`. Raises WorkflowError WF426, WF427, ToolError TL151."""
+        self._held_back = None
         annotations: dict[str, JsonValue] = {}
         await self._let_through(request.label, annotations)
         updates = self.inner.generate(request)
@@ -229,8 +232,10 @@ class HookedConversation(PassingConversation):
                 if not self._hooks.after:
                     yield update
                 elif isinstance(update, GenerationDone):
+                    self._held_back = update
                     text = await self._seen(request, update, annotations)
                     yield TextDelta(text, 0)
+                    self._held_back = None
                     yield replace(update, text=text)
                 else:
                     # Its tokens count now; what it says is for the hooks first.
@@ -238,8 +243,13 @@ class HookedConversation(PassingConversation):
         finally:
             await updates.aclose()
 
+    def take_cut(self) -> GenerationCut | None:
+        """See `Conversation`. An answer that nobody was given cost what it cost."""
+        held_back, self._held_back = self._held_back, None
+        return super().take_cut() if held_back is None else held_back.as_cut()
+
     async def score(self, request: ScoreRequest) -> ScoringDone:
-        """See `Conversation`. Raises as `generate`."""
+        """See `Conversation`. Raises WorkflowError WF426, ToolError TL151."""
         await self._let_through(request.label, {})
         return await self.inner.score(request)
 
@@ -260,7 +270,7 @@ class HookedConversation(PassingConversation):
         try:
             return await self._hooks.look_after(written)
         except Blocked as error:
-            raise _blocked(request.label, "the answer", error) from error
+            raise _blocked("WF427", request.label, "the answer", error) from error
 
 
 async def _allowed(
@@ -273,13 +283,13 @@ async def _allowed(
     try:
         return await hooks.look_before(prompted)
     except Blocked as error:
-        raise _blocked(label, "the prompt", error) from error
+        raise _blocked("WF426", label, "the prompt", error) from error
 
 
-def _blocked(label: str, what: str, error: Blocked) -> WorkflowError:
+def _blocked(code: str, label: str, what: str, error: Blocked) -> WorkflowError:
     where = f" of {label!r}" if label else ""
     return WorkflowError(
-        "WF426",
+        code,
         f"a hook blocks {what}{where}: {error.reason}",
         help="the hooks of this run are in the files of --hooks",
     )

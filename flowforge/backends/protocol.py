@@ -7,7 +7,7 @@ this shape.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from flowforge.language.answer_specs import PLAIN_OPTIONS
@@ -180,6 +180,15 @@ class GenerationDone:
         """Whether the text was chosen by its score, so that no token of it was generated."""
         is_said = bool(self.text) and not self.calls
         return is_said and not self.output_ids and self.usage.generated_tokens == 0
+
+    def as_cut(self) -> GenerationCut:
+        """What it cost, for the books, where its answer reaches nobody; without what was given."""
+        num_given = self.num_restored
+        usage = replace(self.usage, generated_tokens=self.usage.generated_tokens - num_given)
+        prompt_ids, output_ids = self.prompt_ids, self.output_ids
+        if prompt_ids is not None and output_ids is not None:
+            prompt_ids, output_ids = prompt_ids + output_ids[:num_given], output_ids[num_given:]
+        return GenerationCut(usage, prompt_ids, output_ids, self.num_written)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ def require_answers(program: Program, answers: Mapping[str, str]) -> None:
             raise WorkflowError(
                 "WF530",
                 f"step {path!r} asks a person, and nobody is there to answer",
-                help=f"run it on a terminal, or give --answers a file that says '{path}: …'",
+                help=f"run it on a terminal, give --answers a file that says '{path}: …', or "
+                "let it wait for 'flowforge answer': --wait-for-answers, or --detach",
             )
 
 

@@ -30,8 +30,8 @@ class Retry:
     attempts: tries in all. backoff: before the second, seconds or a text like '2s'; each further
     wait is `factor` times the one before, at most `max_backoff`. jitter: "full" waits a random part
     of that, so that branches that failed together do not come back together.
-    Only failures that may pass are tried again: of the engine, of a tool, and answers that the
-    type's own validators refuse.
+    Only failures that may pass are tried again: of the engine, of a tool, and answers that were
+    cut off, have not their form, or are refused by the type's own validators or by a hook.
     Raises WorkflowError WF120 for a duration, WF607 for a number out of range.
     """
 

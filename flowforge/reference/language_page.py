@@ -58,6 +58,22 @@ _PARTS = (
     ("tool", "The keys of a tool"),
     ("model", "The keys of a model of another server"),
 )
+_NOTES = {
+    "retry": """A step is tried again where another try can end otherwise. `retry` covers:
+
+- answers that were cut off (WF501), are not JSON (WF412), break their schema (WF413), are none of
+  the choices or do not match their regex (WF513), do not fit their grammar (WF433), are refused
+  by the validators of a type (WF603) or blocked by a hook (WF427);
+- a `timeout` that was reached (WF504);
+- failures of the engine, of a server (EN) or of a tool (TL), but for those that every try would
+  meet again: a tool that cannot be called so (TL1), a prompt that cannot fit (EN202), a model's
+  files (EN3), and what a server refuses (EN402, EN404, EN405, EN407, EN410);
+- a join that was not met (WF507), and any step with steps in it: where this holds for each of the
+  failures within.
+
+All else is for the author to change, and fails at once. Each try draws with a seed of its own;
+with `temperature: 0` an engine's answer is the same again.""",
+}
 
 
 def language_page() -> str:
@@ -70,7 +86,8 @@ def language_page() -> str:
         for verb, rule in VERBS.items()
     )
     parts = "\n\n".join(
-        f"## {title}\n\n{_table(_mapping(shapes[name]), shapes, None)}" for name, title in _PARTS
+        "\n\n".join((f"## {title}", _table(_mapping(shapes[name]), shapes, None), *_notes_on(name)))
+        for name, title in _PARTS
     )
     return f"""# The language
 
@@ -105,6 +122,10 @@ cancelled.
 
 {parts}
 """
+
+
+def _notes_on(name: str) -> tuple[str, ...]:
+    return (_NOTES[name],) if name in _NOTES else ()
 
 
 def _table(owner: Schema, shapes: dict[str, Schema], keys: Iterable[str] | None) -> str:

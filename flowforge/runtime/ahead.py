@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
-from flowforge.backends.protocol import GenerationCut, GenerationDone
+from flowforge.backends.protocol import GenerationDone
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from flowforge.backends.notices import Notice
-    from flowforge.backends.protocol import Conversation, TextDelta
+    from flowforge.backends.protocol import Conversation, GenerationCut, TextDelta
     from flowforge.runtime.commands import StartGeneration
 
     Items: TypeAlias = AsyncGenerator[TextDelta | GenerationDone, None]
@@ -71,7 +71,7 @@ class Ahead:
         last = self._items[-1] if self._items else None
         if isinstance(last, GenerationDone):
             self._is_handed_out = True
-            return GenerationCut(last.usage, last.prompt_ids, last.output_ids, last.num_written)
+            return last.as_cut()
         return self._conversation.take_cut()
 
     async def give_up(self) -> GenerationCut | None:

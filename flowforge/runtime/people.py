@@ -31,7 +31,8 @@ async def nobody(question: StartQuestion) -> str:
     raise WorkflowError(
         "WF530",
         f"step {question.path!r} asks a person, and nobody is there to answer",
-        help="run it on a terminal, or give the answers by --answers FILE",
+        help="run it on a terminal, give the answers by --answers FILE, or let it wait for "
+        "'flowforge answer': --wait-for-answers, or --detach",
     )
 
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 TIMED_OUT = "WF504"
 NOT_JOINED = "WF507"
-REFUSED = "WF603"
-NOT_IN_GRAMMAR = "WF433"
+_OTHER_ANSWER = frozenset({"WF412", "WF413", "WF427", "WF433", "WF501", "WF513", "WF603"})
+"""Of answers: not JSON, against the schema, blocked by a hook, outside the grammar, cut off, none
+of the choices, refused by validators. Each try has a seed of its own: another answer may do."""
 _PERMANENT = ("TL1", "EN202", "EN3", "EN402", "EN404", "EN405", "EN407", "EN410")
 """How codes begin that every try would meet again: a tool that cannot be called as it is asked to,
 a prompt that cannot fit, a tokenizer or template that cannot be used, a server that refuses."""
@@ -21,10 +22,8 @@ a prompt that cannot fit, a tokenizer or template that cannot be used, a server 
 
 def may_pass_later(error: FlowForgeError) -> bool:
     """Whether the same step, tried again, may succeed: never for what its author has to change."""
-    # A join that was not met: the failures of its branches, which come with it, decide. An answer
-    # that its type's own validators refuse: no schema can say what they want, and another may do.
-    # So may another text where a grammar's mask is approximate, or its parser stricter.
-    if error.code in {TIMED_OUT, NOT_JOINED, REFUSED, NOT_IN_GRAMMAR}:
+    # A join that was not met: the failures of its branches, which come with it, decide.
+    if error.code in {TIMED_OUT, NOT_JOINED} or error.code in _OTHER_ANSWER:
         return True
     return isinstance(error, EngineError | ToolError) and not error.code.startswith(_PERMANENT)
 

@@ -13,9 +13,14 @@ from served import MODEL, Setting, served
 
 import flowforge as ff
 from flowforge.backends.hooks import load_hooks
+from flowforge.language.loader import load_text
+from flowforge.runtime.events import Accounting, RunFailed, RunFinished
+from flowforge.runtime.run import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from flowforge.backends.protocol import Backend
 
 
 def no_bombs(prompted: ff.Prompted) -> list[ff.SeenTurn]:
@@ -121,7 +126,7 @@ def test_the_hooks_of_a_run_see_every_turn_once() -> None:
 
 
 @pytest.mark.parametrize(("about", "answer", "code"), [
-    ("bomb", "x", "WF426"), ("peace", "13", "WF426"),
+    ("bomb", "x", "WF426"), ("peace", "13", "WF427"),
 ])  # fmt: skip
 def test_what_a_hook_blocks_fails_the_step(about: str, answer: str, code: str) -> None:
     backend = ff.hooked(ff.testing.script({"*": answer}), HOOKS)
@@ -130,6 +135,38 @@ def test_what_a_hook_blocks_fails_the_step(about: str, answer: str, code: str) -
         ff.run_sync(asking, about=about, backend=backend)
 
     assert [code] == [one.error.code for one in failed.value.failures]
+
+
+@ff.flow
+async def short(run: ff.Run) -> str:
+    async with run.chat() as chat:
+        chat.user("Tell me.")
+        return await chat.gen(name="a")
+
+
+LETTER = "flowforge: 1\nname: t\nsteps: { a: { user: Tell me., gen: } }\n"
+
+
+async def costs_of(backend: Backend, *, is_flow: bool) -> Accounting:
+    program = load_text(LETTER).program
+    assert program is not None
+    begun = ff.start(short, backend=backend) if is_flow else start(program, {}, backend)
+    async with begun as run:
+        *_, last = [event.fact async for event in run.events()]
+    assert isinstance(last, RunFailed | RunFinished)
+    return last.accounting
+
+
+@pytest.mark.parametrize("is_flow", [True, False])
+async def test_an_answer_that_a_hook_blocks_is_in_the_books(is_flow: bool) -> None:
+    refusing = ff.hooked(ff.testing.script({"a": "say 13"}), ff.Hooks(after=(no_numbers,)))
+
+    passed = await costs_of(ff.testing.script({"a": "say 13"}), is_flow=is_flow)
+    refused = await costs_of(refusing, is_flow=is_flow)
+
+    assert 0 < passed.generated_tokens == refused.generated_tokens == refused.cut_tokens
+    assert 0 < passed.prefilled_tokens == refused.prefilled_tokens
+    assert passed.unique_prompt_tokens == refused.unique_prompt_tokens
 
 
 def a_word(_: ff.Prompted) -> object:

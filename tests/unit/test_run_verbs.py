@@ -296,11 +296,20 @@ def test_an_author_error_is_never_tried_again() -> None:
     """WF-058."""
     retry = Retry(3, 0.2, 2.0, 9.0, "full")
     step_ = gen("a", keys={"retry": retry})
-    wrong = WorkflowError("WF413", "not what the schema says")
+    wrong = WorkflowError("WF416", "no such prefill")
 
-    assert [("a", "WF413")] == failures(step_, said={"a": wrong})
+    assert [("a", "WF416")] == failures(step_, said={"a": wrong})
     assert [("a", "IN999")] == failures(step_, said={"a": InternalError("IN999", "ours")})
     assert [("a#3", "EN900")] == failures(step_, said={"a": LOST, "a#2": LOST, "a#3": LOST})
+
+
+@pytest.mark.parametrize("code", ["WF412", "WF413", "WF427", "WF433", "WF501", "WF513", "WF603"])
+def test_an_answer_that_is_of_no_use_is_asked_for_again(code: str) -> None:
+    wrong = WorkflowError(code, "not this one")
+    step_ = gen("a", keys={"retry": Retry(3, 0.2, 2.0, 9.0, "full")})
+
+    assert [("a#3", code)] == failures(step_, said=dict.fromkeys(("a", "a#2", "a#3"), wrong))
+    assert isinstance(Stage(program(step_), answers({"a": wrong})).run(), Succeeded)
 
 
 def test_full_jitter_stays_within_the_backoff_and_depends_on_the_seed_alone() -> None:
