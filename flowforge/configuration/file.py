@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from flowforge.backends.routing.route import Route, read_route
+from flowforge.configuration.lines import line_of
 from flowforge.errors import Location, WorkflowError
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.remote_models import REMOTE, ROUTE, RemoteModel, read_remote_model
@@ -24,6 +25,7 @@ from flowforge.language.remote_models import REMOTE, ROUTE, RemoteModel, read_re
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flowforge.configuration.lines import Place
     from flowforge.language.remote_models import Table, TableProblem
 
 FILE_NAME = "flowforge.toml"
@@ -64,9 +66,13 @@ def find_configuration(folder: Path) -> Path | None:
 
 def read_configuration(path: Path) -> Configuration:
     """Read a file. Raises WorkflowError WF537 where that fails, WF538 with all that is wrong."""
-    told = _parsed(path)
+    told, content = _parsed(path)
     problems = [
-        f"{key!r} is no table of it: {did_you_mean(key, _TABLES) or 'there are models and routes'}"
+        _Problem(
+            (key,),
+            f"{key!r} is no table of it: "
+            + (did_you_mean(key, _TABLES) or "there are models and routes"),
+        )
         for key in told
         if key not in _TABLES
     ]
@@ -74,12 +80,12 @@ def read_configuration(path: Path) -> Configuration:
     routes: dict[str, Route] = {}
     for name, table in _tables(told, "models", problems):
         model, found = read_remote_model(name, table)
-        problems += _told(f"models.{name}", found)
+        problems += _told(("models", name), found)
         if model is not None:
             models[name] = model
     for name, table in _tables(told, "routes", problems):
         route, found = read_route(name, table)
-        problems += _told(f"routes.{name}", found)
+        problems += _told(("routes", name), found)
         if route is not None:
             routes[name] = route
     configuration = Configuration(path, models, routes)
@@ -87,14 +93,20 @@ def read_configuration(path: Path) -> Configuration:
     if problems:
         raise WorkflowError(
             "WF538",
-            "; ".join(problems),
-            location=Location(str(path), 1, 1),
+            "; ".join(problem.message for problem in problems),
+            location=Location(str(path), line_of(content, problems[0].place), 1),
             help="docs/backends.md says what may stand there",
         )
     return configuration
 
 
-def _parsed(path: Path) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    place: Place
+    message: str
+
+
+def _parsed(path: Path) -> tuple[dict[str, object], str]:
     import tomllib
 
     try:
@@ -102,7 +114,8 @@ def _parsed(path: Path) -> dict[str, object]:
             content = stream.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
-        return tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        return tomllib.loads(text), text
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise WorkflowError(
@@ -112,34 +125,44 @@ def _parsed(path: Path) -> dict[str, object]:
         ) from error
 
 
-def _tables(told: Mapping[str, object], key: str, problems: list[str]) -> list[tuple[str, Table]]:
+def _tables(
+    told: Mapping[str, object], key: str, problems: list[_Problem]
+) -> list[tuple[str, Table]]:
     tables = told.get(key, {})
     if not isinstance(tables, dict):
-        problems.append(f"{key!r} must be tables, as [{key}.NAME]")
+        problems.append(_Problem((key,), f"{key!r} must be tables, as [{key}.NAME]"))
         return []
     found: list[tuple[str, Table]] = []
     for name, table in cast("dict[str, object]", tables).items():
         if isinstance(table, dict):
             found.append((name, cast("Table", table)))
         else:
-            problems.append(f"{key}.{name} must be a table, as [{key}.{name}]")
+            message = f"{key}.{name} must be a table, as [{key}.{name}]"
+            problems.append(_Problem((key, name), message))
     return found
 
 
-def _told(place: str, found: list[TableProblem]) -> list[str]:
+def _told(place: Place, found: list[TableProblem]) -> list[_Problem]:
     return [
-        f"[{place}] {problem.message}" + (f" ({problem.help})" if problem.help else "")
+        _Problem(
+            place if problem.key is None else (*place, problem.key),
+            f"[{'.'.join(place)}] {problem.message}"
+            + (f" ({problem.help})" if problem.help else ""),
+        )
         for problem in found
     ]
 
 
-def _unknown_targets(configuration: Configuration, told: Mapping[str, object]) -> list[str]:
+def _unknown_targets(configuration: Configuration, told: Mapping[str, object]) -> list[_Problem]:
     """Models that routes send to and that are not there, unless a workflow declares them."""
     declared = told.get("models", {})
     known = {REMOTE + str(name) for name in declared} if isinstance(declared, dict) else set()
     return [
-        f"[routes.{route.name}] sends to {target!r}, which is not declared"
-        + (f": {help}" if (help := did_you_mean(target, known)) else "")
+        _Problem(
+            ("routes", route.name),
+            f"[routes.{route.name}] sends to {target!r}, which is not declared"
+            + (f": {help}" if (help := did_you_mean(target, known)) else ""),
+        )
         for route in configuration.routes.values()
         for target in route.targets
         if target.startswith(REMOTE) and target not in known

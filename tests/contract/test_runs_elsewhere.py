@@ -280,6 +280,31 @@ def test_a_broken_configuration_is_told_of(
     assert words in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("configuration", "line"),
+    [
+        ("# models\n\n[modles.m]\n", 3),
+        ("[routes]\n\n[models.m] # no url\n", 3),
+        ("[models.m]\nurl = 'http://h/v1'\nattemts = 1\n", 3),
+        ("[models.m]\nmodel = '''\nurl\n[models.n]\n'''\nurl = 5\n", 6),
+        ("[models]\nn = { url = 'http://h/v1' }\nm = { url = 5 }\n", 3),
+        ("[models]\r\nm = 5\r\n", 2),
+        ('\n[ "routes" . r ]\nweights = { "remote/m" = 1 }\n', 2),
+    ],
+)
+def test_a_wrong_configuration_is_told_of_at_its_line(
+    tmp_path: Path, configuration: str, line: int
+) -> None:
+    (tmp_path / "flowforge.toml").write_bytes(configuration.encode())
+
+    with pytest.raises(WorkflowError) as raised:
+        read_configuration(tmp_path / "flowforge.toml")
+
+    assert "WF538" == raised.value.code
+    assert raised.value.location is not None
+    assert line == raised.value.location.line, raised.value.message
+
+
 def test_check_and_plan_know_the_models_of_servers(tmp_path: Path) -> None:
     workflow = """
 flowforge: 1
