@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,9 +21,12 @@ class CacheTally:
         self._num_hits = 0
 
     def take(self, notes: Iterable[CacheNote], run: str = "") -> Iterator[str]:
-        """The notes of a run, as lines. run: how it is called, where there are several."""
+        """The notes of a run, as lines. run: how it is called, where there are several.
+
+        By step and not as they came, so that equal runs say the same.
+        """
         is_hit: dict[str, bool] = {}
-        for note in notes:
+        for note in sorted(notes, key=attrgetter("path")):
             # A step of several turns is from the cache if all of them are.
             is_hit[note.path] = is_hit.get(note.path, True) and note.is_hit
             if self._explains:

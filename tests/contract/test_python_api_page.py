@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def blocks() -> list[tuple[int, str]]:
 
 def test_the_code_of_the_page_runs_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
+    # Put back with whatever the page sets, which other tests must not find.
+    monkeypatch.setattr(os, "environ", os.environ.copy())
     names: dict[str, object] = {"__name__": "python_api_page"}
 
     for line, code in blocks():
