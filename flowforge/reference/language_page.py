@@ -71,8 +71,8 @@ _NOTES = {
 - a join that was not met (WF507), and any step with steps in it: where this holds for each of the
   failures within.
 
-All else is for the author to change, and fails at once. Each try draws with a seed of its own;
-with `temperature: 0` an engine's answer is the same again.""",
+All else is for the author to change, and fails at once. Each try draws with a seed of its own.
+The engine's answer is the same again where `temperature` is 0, as it is without a word on it.""",
 }
 
 
