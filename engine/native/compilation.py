@@ -26,7 +26,8 @@ LibraryT = TypeVar("LibraryT")
 
 # Sums must not depend on what a compiler finds quicker: no contraction, no reordering.
 _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fopenmp", "-fPIC", "-shared")
-_TIMEOUT_S = 60
+# Seconds alone, a minute where several processes begin at once on a busy machine.
+_TIMEOUT_S = 300
 
 
 def load_library(make: Callable[[Path], LibraryT]) -> LibraryT | None:
@@ -38,7 +39,7 @@ def load_library(make: Callable[[Path], LibraryT]) -> LibraryT | None:
     try:
         path = _compiled()
         return None if path is None else make(path)
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         _logger.info("no compiled kernels: %s", error)
         return None
 

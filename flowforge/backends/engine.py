@@ -84,13 +84,21 @@ def _kept_prefixes(
     from flowforge.backends.kept_prefixes import KeptPrefixes
     from flowforge.engine.prefix_files import PrefixFolder
 
-    settings = None
-    if config is not None:
-        # A context of another length may turn K rows by other frequencies, kernels round otherwise,
-        # and ranks have rows of their own.
-        names = ("context_len", "dtype", "kernel_rows", "kv_dtype", "tp")
-        settings = tuple(getattr(config, name) for name in names)
-    return KeptPrefixes(engine, PrefixFolder(folder, repr((fingerprint(directory), settings))))
+    return KeptPrefixes(engine, PrefixFolder(folder, rows_name(directory, config)))
+
+
+def rows_name(directory: Path, config: EngineConfig | None) -> str:
+    """What KV rows depend on: engines of one name may use what another computed.
+
+    directory: of the model. config: None for the default.
+    """
+    from flowforge.engine.config import EngineConfig
+
+    config = config or EngineConfig()
+    # A context of another length may turn K rows by other frequencies, kernels round otherwise,
+    # and ranks have rows of their own.
+    names = ("context_len", "dtype", "is_deterministic", "kernel_rows", "kv_dtype", "tp")
+    return repr((fingerprint(directory), tuple(getattr(config, name) for name in names)))
 
 
 class EngineBackend:

@@ -105,7 +105,7 @@ def _numbers_option(name: str, default: str, what: str) -> Callable[[Command], C
     "--seconds",
     "most_s",
     metavar="S",
-    type=click.FloatRange(min=0),
+    type=options.FiniteRange(min=0),
     default=600.0,
     show_default=True,
     help="Begin no round later than this.",

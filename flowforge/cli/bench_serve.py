@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flowforge.bench.load.figures import Goal, LoadFigures
     from flowforge.bench.load.traffic import Ask
 
-_SHARE = click.FloatRange(0.0, 1.0)
+_SHARE = options.FiniteRange(0.0, 1.0)
 _COUNT = click.IntRange(min=1)
 _ROUNDS = 4
 
@@ -46,7 +46,7 @@ _ROUNDS = 4
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=options.FiniteRange(min=0.0, min_open=True),
     help="An open loop: so many arrivals a second, Poisson, whatever the server does.",
 )
 @click.option(
@@ -82,7 +82,7 @@ _ROUNDS = 4
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=options.FiniteRange(min=0.0, min_open=True),
     default=1.0,
     help="How fast a recording is replayed: 2 is twice as fast.",
 )
@@ -114,7 +114,7 @@ _ROUNDS = 4
 @click.option(
     "--timeout",
     metavar="SECONDS",
-    type=click.FloatRange(min=0.1),
+    type=options.FiniteRange(min=0.1),
     default=120.0,
     show_default=True,
     help="For one request.",

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--waits",
     metavar="FACTOR",
-    type=click.FloatRange(min=0),
+    type=options.FiniteRange(min=0),
     default=1.0,
     show_default=True,
     help="Waits for tools are so many times as long: less than 1 for a model that is quicker than "

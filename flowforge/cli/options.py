@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
@@ -34,6 +35,20 @@ TOOL_FORMAT_NAMES = (
 PATH = click.Path(path_type=Path)
 
 _AT_LEAST_ONE = click.IntRange(min=1)
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range, of which NaN and infinity are none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See `click.ParamType.convert`."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 traceback = click.option(
@@ -136,7 +151,7 @@ _ENGINE = (
     ),
     click.option(
         "--host-cache",
-        type=click.FloatRange(min=0),
+        type=FiniteRange(min=0),
         default=0.0,
         metavar="GIB",
         help="Memory of the machine for KV that does not fit into the pages: it is copied back "

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flowforge.serving.settings import ServerSettings
 
 _AT_LEAST_ONE = click.IntRange(min=1)
-_SECONDS = click.FloatRange(min=0)
+_SECONDS = options.FiniteRange(min=0)
 
 
 @click.command

@@ -45,3 +45,11 @@ def test_settings_that_cannot_be_are_told_with_their_code(words: list[str], code
     assert f"error[{code}]: " in result.stderr
     assert "" == result.stdout
     assert f'"code": "{code}"' in CliRunner().invoke(compute, [*words, "--json"]).stdout
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "1e999"])
+def test_what_is_no_finite_number_is_a_wrong_use(word: str) -> None:
+    result = CliRunner().invoke(compute, ["--host-cache", word])
+
+    assert 2 == result.exit_code
+    assert f"'{word}' is not a finite number" in result.output

@@ -11,6 +11,7 @@ import pytest
 import torch
 from random_models import tiny_llama
 
+from flowforge.backends.engine import rows_name
 from flowforge.backends.kept_prefixes import KeptPrefixes
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.kv.prefix_tree import Namespace
@@ -217,3 +218,22 @@ def test_only_the_owner_can_read_what_is_kept(tmp_path: Path) -> None:
         stat.S_IMODE(folder.folder.stat().st_mode),
         stat.S_IMODE(path.stat().st_mode),
     )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        EngineConfig(context_len=64),
+        EngineConfig(dtype="int4"),
+        EngineConfig(is_deterministic=True),
+        EngineConfig(kernel_rows=0),
+        EngineConfig(kv_dtype="float8"),
+        EngineConfig(tp=2),
+    ],
+    ids=["context", "dtype", "deterministic", "kernels", "rows", "ranks"],
+)
+def test_engines_that_compute_otherwise_share_no_rows(model_dir: Path, other: EngineConfig) -> None:
+    name = rows_name(model_dir, EngineConfig(num_pages=8))
+
+    assert rows_name(model_dir, None) == name
+    assert rows_name(model_dir, other) != name

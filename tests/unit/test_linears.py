@@ -286,7 +286,7 @@ def test_a_damaged_file_of_choices_is_measured_again(
 # --- the compiler ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compiler", ["no-such-compiler", "false", ""])
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false", "", "'cc"])
 def test_without_a_compiler_there_are_no_kernels_and_it_is_said(
     compiler: str,
     monkeypatch: pytest.MonkeyPatch,
