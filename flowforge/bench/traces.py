@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from typing import TYPE_CHECKING
 
 from flowforge.bench.program_calls import Continued, Segment, Workload
@@ -37,28 +38,35 @@ def read_trace(path: Path) -> Workload:
         raise _bad_trace(path, 1, f"it cannot be read: {error.strerror}") from error
     with file:
         reader = csv.DictReader(file)
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise _bad_trace(path, 1, f"columns are missing: {', '.join(missing)}")
-        for row in reader:
-            _add_round(workload, last, row, path, reader.line_num)
+        try:
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise _bad_trace(path, 1, f"columns are missing: {', '.join(missing)}")
+            for row in reader:
+                _add_round(workload, last, row, path, reader.line_num)
+        except UnicodeDecodeError as error:
+            raise _bad_trace(path, reader.line_num + 1, "it is not UTF-8") from error
     if not workload.calls:
         raise _bad_trace(path, 1, "it has no rounds")
     return workload
 
 
 def _add_round(
-    workload: Workload, last: dict[str, int], row: dict[str, str], path: Path, line: int
+    workload: Workload, last: dict[str, int], row: dict[str, str | None], path: Path, line: int
 ) -> None:
-    session = row["session_id"]
+    words = {name: word for name in COLUMNS if (word := row[name]) is not None}
+    if len(words) < len(COLUMNS):
+        raise _bad_trace(path, line, "the row is shorter than the header")
+    session = words["session_id"]
     try:
-        arrival_s, wait_ms = float(row["arrival_time"]), float(row["tool_wait_after_ms"])
+        arrival_s, wait_ms = float(words["arrival_time"]), float(words["tool_wait_after_ms"])
         round_idx, num_prefix, num_input, num_output = (
-            int(row[name]) for name in ("round_idx", "prefix_len", "input_len", "output_len")
+            int(words[name]) for name in ("round_idx", "prefix_len", "input_len", "output_len")
         )
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise _bad_trace(path, line, f"a number was expected: {error}") from error
-    if min(arrival_s, wait_ms, num_prefix, num_output) < 0 or num_input < 1:
+    is_finite = math.isfinite(arrival_s) and math.isfinite(wait_ms)
+    if not is_finite or min(arrival_s, wait_ms, num_prefix, num_output) < 0 or num_input < 1:
         raise _bad_trace(path, line, "lengths and times are 0 or more, and input_len 1 or more")
     parts: list[Part] = [Segment((session, round_idx), num_input)]
     before: list[int] = []

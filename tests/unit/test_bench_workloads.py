@@ -108,13 +108,17 @@ def test_rounds_of_a_trace_go_on_with_their_session(tmp_path: Path) -> None:
         (HEADER, "it has no rounds"),
         (HEADER + "a,0,0,0,many,8,0\n", "a number was expected"),
         (HEADER + "a,0,0,0,0,8,0\n", "input_len 1 or more"),
+        (HEADER + "a,nan,0,0,5,8,0\n", "times are 0 or more"),
+        (HEADER + "a,0,0,0,5,8,inf\n", "times are 0 or more"),
+        (HEADER + "a,0,0\n", "shorter than the header"),
+        (HEADER + "\udcff,0,0,0,5,8,0\n", "it is not UTF-8"),
     ],
 )
 def test_a_trace_that_is_none_is_told_with_its_place(
     text: str, reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "trace.csv"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
     with pytest.raises(WorkflowError, match=reason) as caught:
         read_trace(path)
