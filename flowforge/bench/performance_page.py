@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 PAGE = "performance.md"
 _OWN: tuple[ContestantName, ...] = ("flowforge", "flowforge-int4")
 _MAIN_HEAD = ("", "measured", "asked", "by `flowforge bench`")
-_ENGINE_PLOT = "performance-engine.svg"
 _SUITE_PLOT = "performance-workflows.svg"
 
 
 def performance_files(records: Sequence[Record], made_by: str) -> dict[str, str]:
     """The page and its pictures by their file names. made_by: the command that writes them."""
     groups = _Groups.of(records)
-    parts = [_head(records, made_by), *map(_engine_part, groups.engine)]
+    parts = [_head(records, made_by)]
+    parts += [_engine_part(record, idx) for idx, record in enumerate(groups.engine)]
     if groups.timed:
         parts.append(_timed_part(groups.timed))
     if groups.counted:
@@ -39,8 +39,9 @@ def performance_files(records: Sequence[Record], made_by: str) -> dict[str, str]
     if groups.pressure:
         parts.append(_pressure_part(groups.pressure))
     files = {PAGE: "\n".join(parts)}
-    for record in groups.engine[:1]:
-        files[_ENGINE_PLOT] = contestant_plot(_engines(record), _machine([record]))
+    for idx, record in enumerate(groups.engine):
+        found = _engines(record)
+        files[_engine_plot(idx)] = contestant_plot(found, _machine([record]), _own(found)[0])
     if groups.timed:
         files[_SUITE_PLOT] = ratio_plot(_suite(groups.timed))
     return files
@@ -142,22 +143,31 @@ counted and not timed is the same everywhere. How quick the GPU kernels are has 
 """
 
 
-def _engine_part(record: Record) -> str:
+def _own(found: EngineSuiteResult) -> list[ContestantName]:
+    """Contestants that others are compared with: FlowForge's, or whoever came first."""
+    names: list[ContestantName] = list(dict.fromkeys(one.contestant for one in found.times))
+    return [name for name in _OWN if name in names] or names[:1]
+
+
+def _engine_plot(idx: int) -> str:
+    return f"performance-engine{'' if idx == 0 else f'-{idx + 1}'}.svg"
+
+
+def _engine_part(record: Record, idx: int) -> str:
     found = _engines(record)
+    heading = "Beside other engines" if idx == 0 else f"Beside other engines, run {idx + 1}"
     num_rounds = min(len(one.wall_s) for one in found.times)
-    names = dict.fromkeys(one.contestant for one in found.times)
-    own: list[ContestantName] = [name for name in _OWN if name in names]
-    ratios = "\n".join(_lined(ratio_rows(found, name)) for name in own)
+    ratios = "\n".join(_lined(ratio_rows(found, name)) for name in _own(found))
     left_out = "".join(
         f"- {name} was left out: {reason}.\n" for name, reason in found.left_out.items()
     )
-    return f"""## Beside other engines
+    return f"""## {heading}
 
 Tokens a second, and in parentheses the cores that were kept busy: the default model, medians of
 {num_rounds} rounds in which the engines took turns, each in a process of its own that sleeps while
 others are measured. {_taken([record])}
 
-![How often as quick the engine is as others]({_ENGINE_PLOT})
+![How often as quick the engine is as others]({_engine_plot(idx)})
 
 {_lined(rate_rows(found))}
 {ratios}
