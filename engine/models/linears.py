@@ -257,7 +257,8 @@ class LinearMaker:
         always are to do.
         """
         dense = TorchLinear(weight, bias)
-        is_large = weight.numel() >= _LEAST_VALUES or self.use in ("always", "rounded")
+        has_no_choice = self.use in ("always", "rounded")
+        is_large = weight.numel() >= _LEAST_VALUES or has_no_choice
         found = self.kernels.stored(weight, bias, stored) if self.kernels and is_large else None
         if self.use == "always" and found is None:
             raise EngineError(
@@ -270,7 +271,7 @@ class LinearMaker:
         if found is None:
             return dense
         few, form = found
-        if self.use in ("always", "rounded"):
+        if has_no_choice:
             return few
         return self._chosen(few, dense, MatrixShape(form.kind, *weight.shape))
 
