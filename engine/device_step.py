@@ -12,7 +12,6 @@ import torch
 from flowforge.engine.device_copies import CopyToHost, to_device
 from flowforge.engine.model_interface import ChunkLogits, StepResult
 from flowforge.engine.row_draw import DrawnToken
-from flowforge.engine.row_sampler import row_logprobs
 from flowforge.engine.sampling import TokenLogprobs
 
 if TYPE_CHECKING:
@@ -44,6 +43,12 @@ class DrawnTokens:
         drawn.copy_(self._sampler.sample(logits, draws))
         return drawn
 
+    def logprobs(
+        self, logits: torch.Tensor, token_ids: torch.Tensor, num_top: int
+    ) -> tuple[torch.Tensor, ...]:
+        """See `RowSampler.logprobs`."""
+        return self._sampler.logprobs(logits, token_ids, num_top)
+
 
 class DeviceLogits:
     """A `LogitsRow` on the device. row: float32 [vocab_size]."""
@@ -66,7 +71,7 @@ class DeviceLogits:
 
 @dataclass(frozen=True, slots=True)
 class _Logprobs:
-    """Of some tokens, on the device. num_top: of each that are wanted. found: `row_logprobs`."""
+    """Of some tokens, on the device. num_top: of each that are wanted; found: of all."""
 
     token_ids: list[int]
     num_top: list[int]
@@ -106,7 +111,7 @@ class DeviceStep:
             DeviceLogits(row) for row in (() if self._logits is None else self._logits.unbind(0))
         ]
         self._scored = [
-            _score(chunk, list(map(compute, _take(groups, len(chunk.scored_rows)))))
+            _score(chunk, list(map(compute, _take(groups, len(chunk.scored_rows)))), drawn)
             for chunk in plan.chunks
         ]
         self._draws: Sequence[RowDraw] = ()
@@ -124,7 +129,7 @@ class DeviceStep:
             tokens = self._drawn.draw(logits, draws)
             back.append(tokens)
             if _num_top(draws) is not None:
-                back += row_logprobs(logits, tokens, _num_top(draws) or 0)
+                back += self._drawn.logprobs(logits, tokens, _num_top(draws) or 0)
         if kept:
             assert self._logits is not None, "kept rows are rows of logits"
             back.append(torch.stack([self._logits[row] for row in kept]))
@@ -186,7 +191,7 @@ def _num_top(draws: Sequence[RowDraw]) -> int | None:
     )
 
 
-def _score(chunk: Chunk, logits: list[torch.Tensor]) -> _Logprobs | None:
+def _score(chunk: Chunk, logits: list[torch.Tensor], drawn: DrawnTokens) -> _Logprobs | None:
     """How likely the chunk's scored tokens are. logits: of its scored rows, in groups."""
     if not logits:
         return None
@@ -197,7 +202,7 @@ def _score(chunk: Chunk, logits: list[torch.Tensor]) -> _Logprobs | None:
     num_top = generation.scoring.num_top
     (ids,) = to_device([np.array(token_ids, dtype=np.int64)], logits[0].device)
     found = [
-        row_logprobs(group, of_group, num_top)
+        drawn.logprobs(group, of_group, num_top)
         for group, of_group in zip(logits, ids.split([len(one) for one in logits]), strict=True)
     ]
     return _Logprobs(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import torch
 
 from flowforge.engine.row_draw import NO_NUMBER, NO_TOKEN, draw_token
+from flowforge.engine.sampling import logprobs_of
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
     from flowforge.engine.row_draw import RowDraw
@@ -34,9 +35,23 @@ class RowSampler(Protocol):
         """
         ...
 
+    def logprobs(
+        self, logits: torch.Tensor, token_ids: torch.Tensor, num_top: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What `logprobs_of` says of each row, up to rounding, on the logits' device.
+
+        logits: float32 [num_rows, vocab_size]. token_ids: int64 [num_rows]; one below 0 counts as
+        0. Returns log probabilities, float64 [num_rows], and of the likeliest tokens ids, int64
+        [num_rows, num_top], and log probabilities, float64 [num_rows, num_top].
+        """
+        ...
+
 
 class HostSampler:
-    """Waits for the logits and chooses on the host: for devices without the kernels."""
+    """Waits for the logits and chooses on the host: for devices without the kernels.
+
+    To the bit as where logits come to the host anyhow: what is kept of a row is asked there.
+    """
 
     def sample(self, logits: torch.Tensor, draws: Sequence[RowDraw]) -> torch.Tensor:
         """See `RowSampler.sample`."""
@@ -44,9 +59,31 @@ class HostSampler:
         tokens = [_token(draw, row) for draw, row in zip(draws, rows, strict=True)]
         return torch.tensor(tokens, dtype=torch.int64, device=logits.device)
 
+    def logprobs(
+        self, logits: torch.Tensor, token_ids: torch.Tensor, num_top: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See `RowSampler.logprobs`."""
+        num_rows, num_top = len(logits), min(num_top, logits.shape[1])
+        own = np.empty(num_rows)
+        best = np.zeros((num_rows, num_top), dtype=np.int64)
+        top = np.full((num_rows, num_top), np.nan)
+        rows = zip(logits.cpu().numpy(), token_ids.tolist(), strict=True)
+        for row, (values, token_id) in enumerate(rows):
+            found = logprobs_of(values, max(0, token_id), num_top)
+            own[row] = found.logprob
+            # Of a row that is not of numbers there is no likeliest token.
+            for place, (likely_id, logprob) in enumerate(found.top):
+                best[row, place], top[row, place] = likely_id, logprob
+        device = logits.device
+        return (
+            torch.from_numpy(own).to(device),
+            torch.from_numpy(best).to(device),
+            torch.from_numpy(top).to(device),
+        )
+
 
 class KernelSampler:
-    """By the Triton kernels: nothing waits for the device."""
+    """By the Triton kernels, and by torch: nothing waits for the device."""
 
     def sample(self, logits: torch.Tensor, draws: Sequence[RowDraw]) -> torch.Tensor:
         """See `RowSampler.sample`."""
@@ -58,6 +95,15 @@ class KernelSampler:
             logits, found.params, seen=found.seen, biases=found.biases, mask=found.mask
         )
 
+    def logprobs(
+        self, logits: torch.Tensor, token_ids: torch.Tensor, num_top: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See `RowSampler.logprobs`."""
+        groups = zip(logits.split(_LOGPROB_ROWS), token_ids.split(_LOGPROB_ROWS), strict=True)
+        found = [_group_logprobs(group, ids, num_top) for group, ids in groups]
+        own, best, top = zip(*found, strict=True)
+        return torch.cat(own), torch.cat(best), torch.cat(top)
+
 
 def _token(draw: RowDraw, row: npt.NDArray[np.float32]) -> int:
     try:
@@ -66,25 +112,6 @@ def _token(draw: RowDraw, row: npt.NDArray[np.float32]) -> int:
         if error.code not in ("EN211", "EN212"):
             raise
         return NO_NUMBER if error.code == "EN211" else NO_TOKEN
-
-
-def row_logprobs(
-    logits: torch.Tensor, token_ids: torch.Tensor, num_top: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What `logprobs_of` says of each row, on the logits' device.
-
-    logits: float32 [num_rows, vocab_size]. token_ids: int64 [num_rows]; one below 0 counts as 0.
-    Returns log probabilities, float64 [num_rows], and of the likeliest tokens ids, int64
-    [num_rows, num_top], and log probabilities, float64 [num_rows, num_top].
-    """
-    found = [
-        _group_logprobs(group, ids, num_top)
-        for group, ids in zip(
-            logits.split(_LOGPROB_ROWS), token_ids.split(_LOGPROB_ROWS), strict=True
-        )
-    ]
-    own, best, top = zip(*found, strict=True)
-    return torch.cat(own), torch.cat(best), torch.cat(top)
 
 
 def _group_logprobs(

@@ -23,9 +23,10 @@ from flowforge.errors import EngineError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from flowforge.engine.config import Dtype
+    from flowforge.engine.config import Dtype, Overlap
     from flowforge.engine.engine import Engine
     from flowforge.engine.handle import EngineSequence
+    from flowforge.engine.sampling import TokenLogprobs
 
     Said = list[tuple[int, float]]
 
@@ -70,7 +71,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Model(directory / "out", dtype, vocab_size)
 
 
-def engine(model: Model, num_pages: int, max_step_tokens: int) -> Engine:
+def engine(model: Model, num_pages: int, max_step_tokens: int, overlap: Overlap = "off") -> Engine:
     config = EngineConfig(
         dtype=model.dtype,
         num_pages=num_pages,
@@ -78,6 +79,7 @@ def engine(model: Model, num_pages: int, max_step_tokens: int) -> Engine:
         max_step_tokens=max_step_tokens,
         num_threads=1 + max_step_tokens % 2,
         is_deterministic=True,
+        overlap=overlap,
     )
     return engine_for(model.directory, vocab_size=model.vocab_size, config=config)
 
@@ -117,7 +119,8 @@ async def check_mixes(model: Model, seed: int, num_mixes: int) -> None:
     expected = await alone(model, texts)
     # A small pool, so that some are evicted and computed again; odd chunks.
     num_pages, max_step_tokens = source.choice([34, 200]), source.choice([7, 16, 33, 512])
-    async with engine(model, num_pages, max_step_tokens) as mixed:
+    overlap: Overlap = source.choice(["off", "on"])
+    async with engine(model, num_pages, max_step_tokens, overlap) as mixed:
         for _ in range(num_mixes):
             found: dict[int, Said] = {}
             chosen = [idx for idx in range(len(texts)) if source.random() < 0.6] or [0]
@@ -130,6 +133,50 @@ async def check_mixes(model: Model, seed: int, num_mixes: int) -> None:
                     if source.random() < 0.5:
                         await anyio.lowlevel.checkpoint()
             assert {idx: expected[idx] for idx in chosen} == found
+
+
+async def check_scores(model: Model, overlap: Overlap, seed: int) -> None:
+    source = random.Random(seed)
+    texts = prompts(source, model.vocab_size)[1:]
+    async with engine(model, 200, 512) as fresh:
+        expected = [await fresh.open(text[:1]).score(text[1:], num_top=2) for text in texts]
+    found: dict[tuple[int, int], tuple[TokenLogprobs, ...]] = {}
+
+    async def score(mixed: Engine, idx: int, start: int) -> None:
+        text = texts[idx]
+        sequence = mixed.open(text[:start])
+        if source.random() < 0.5:
+            # From the logits that it leaves behind the first token is scored.
+            await sequence.prefill()
+        fork = await sequence.fork()
+        found[idx, start] = await fork.score(text[start:], num_top=2)
+
+    async with engine(model, 200, source.choice([7, 16, 512]), overlap) as mixed:
+        for _ in range(4):
+            async with anyio.create_task_group() as tasks:
+                for idx in source.choices(range(len(texts)), k=4):
+                    start = source.randrange(1, len(texts[idx]))
+                    tasks.start_soon(score, mixed, idx, start)
+                    tasks.start_soon(said, mixed.open(texts[idx]), {}, idx)
+    for (idx, start), scores in found.items():
+        assert expected[idx][start - 1 :] == scores
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+@pytest.mark.parametrize("seed", range(2))
+async def test_scores_of_prompts_have_the_same_bits_in_every_mix(
+    model: Model, overlap: Overlap, seed: int
+) -> None:
+    await check_scores(model, overlap, seed)
+
+
+@pytest.mark.by_hand
+@pytest.mark.parametrize("overlap", ["off", "on"])
+@pytest.mark.parametrize("seed", range(100, 150))
+async def test_scores_have_the_same_bits_in_four_hundred_mixes(
+    model: Model, overlap: Overlap, seed: int
+) -> None:
+    await check_scores(model, overlap, seed)
 
 
 @pytest.mark.parametrize("seed", range(3))

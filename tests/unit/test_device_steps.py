@@ -16,7 +16,7 @@ from random_models import tiny_llama
 from flowforge.engine.device_copies import CopyToHost, to_device
 from flowforge.engine.models.weights import load_decoder
 from flowforge.engine.row_draw import NO_NUMBER, NO_TOKEN, RowDraw
-from flowforge.engine.row_sampler import HostSampler, KernelSampler, row_logprobs
+from flowforge.engine.row_sampler import HostSampler, KernelSampler
 from flowforge.engine.sampling import SamplingParams, logprobs_of
 from flowforge.engine.sequence import GenerationFinished, GenerationRequest, TokensArrived
 
@@ -167,7 +167,7 @@ def test_log_probabilities_on_a_device_are_those_of_the_host_and_equal_ones_in_o
     logits[2, 1:] = -torch.inf
     ids = torch.arange(40) % 7
 
-    own, best, top = row_logprobs(logits, ids, 5)
+    own, best, top = KernelSampler().logprobs(logits, ids, 5)
 
     expected = [
         logprobs_of(row, int(token), 5) for row, token in zip(logits.numpy(), ids, strict=True)
@@ -176,6 +176,20 @@ def test_log_probabilities_on_a_device_are_those_of_the_host_and_equal_ones_in_o
     np.testing.assert_allclose([one.logprob for one in expected], own, rtol=1e-9)
     tops = [[value for _, value in one.top] for one in expected]
     np.testing.assert_allclose(tops, top, rtol=1e-9)
+
+
+def test_log_probabilities_of_the_host_are_the_same_bits_whoever_asks_for_them() -> None:
+    logits = torch.randn((9, VOCAB_SIZE), generator=torch.Generator().manual_seed(5))
+    logits[4, 7] = torch.nan
+    ids = torch.arange(9) - 1
+
+    own, best, top = HostSampler().logprobs(logits, ids, 3)
+
+    for row in (idx for idx in range(9) if idx != 4):
+        expected = logprobs_of(logits[row].numpy(), max(0, int(ids[row])), 3)
+        likeliest = zip(best[row].tolist(), top[row].tolist(), strict=True)
+        assert (expected.logprob, expected.top) == (float(own[row]), tuple(likeliest))
+    assert torch.isnan(own[4])
 
 
 def test_arrays_of_all_types_and_sizes_share_one_copy() -> None:
