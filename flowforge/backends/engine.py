@@ -15,8 +15,9 @@ import anyio
 from flowforge.backends.answer_constraints import AnswerConstraints
 from flowforge.backends.engine_conversation import EngineConversation
 from flowforge.backends.protocol import BackendStatistics
-from flowforge.backends.revisions import fingerprint
+from flowforge.backends.revisions import arithmetic_of, fingerprint
 from flowforge.backends.tool_speech import History, ToolSpeech
+from flowforge.engine.config import EngineConfig
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.loading import engine_for
 from flowforge.engine.model_store import Progress, resolve_model, silent
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from flowforge.backends.kept_prefixes import KeptPrefixes
     from flowforge.backends.protocol import GenerateRequest
-    from flowforge.engine.config import EngineConfig
     from flowforge.engine.engine import Engine
     from flowforge.grammars.tool_formats import CompiledTools
     from flowforge.language.token_meter import TokenMeter
@@ -62,24 +62,26 @@ async def open_engine_backend(
     kv_folder: where KV is kept for other processes; None keeps none.
     Raises EngineError when the model cannot be had or loaded; frees all memory at exit.
     """
+    settings = config or EngineConfig()
 
-    def load_text() -> tuple[Path, Tokenizer, ChatTemplate]:
+    def load_text() -> tuple[Path, Tokenizer, ChatTemplate, int]:
         location = resolve_model(model, progress=progress)
         # First of all, because a folder without it is no model and has nothing else to tell.
-        read_model_config(location.directory, None if config is None else config.context_len)
+        known = read_model_config(location.directory, settings.context_len)
         tokenizer = Tokenizer.from_directory(location.directory)
         shown = today or date.today()
         template = ChatTemplate.from_directory(location.directory, tokenizer, today=shown)
-        return location.directory, tokenizer, template
+        return location.directory, tokenizer, template, known.max_context_len
 
-    directory, tokenizer, template = await anyio.to_thread.run_sync(load_text)
-    async with engine_for(directory, vocab_size=tokenizer.vocab_size, config=config) as engine:
-        kept = None if kv_folder is None else _kept_prefixes(engine, directory, config, kv_folder)
-        yield EngineBackend(engine, tokenizer, template, tool_format, kept)
+    directory, tokenizer, template, context_len = await anyio.to_thread.run_sync(load_text)
+    async with engine_for(directory, vocab_size=tokenizer.vocab_size, config=settings) as engine:
+        kept = None if kv_folder is None else _kept_prefixes(engine, directory, settings, kv_folder)
+        arithmetic = arithmetic_of(engine.statistics().compute, settings.dtype, context_len)
+        yield EngineBackend(engine, tokenizer, template, tool_format, kept, arithmetic)
 
 
 def _kept_prefixes(
-    engine: Engine, directory: Path, config: EngineConfig | None, folder: Path
+    engine: Engine, directory: Path, config: EngineConfig, folder: Path
 ) -> KeptPrefixes:
     from flowforge.backends.kept_prefixes import KeptPrefixes
     from flowforge.engine.prefix_files import PrefixFolder
@@ -92,8 +94,6 @@ def rows_name(directory: Path, config: EngineConfig | None) -> str:
 
     directory: of the model. config: None for the default.
     """
-    from flowforge.engine.config import EngineConfig
-
     config = config or EngineConfig()
     # A context of another length may turn K rows by other frequencies, kernels round otherwise,
     # and ranks have rows of their own.
@@ -111,10 +111,12 @@ class EngineBackend:
         template: ChatTemplate,
         tool_format: str | None = None,
         kept: KeptPrefixes | None = None,
+        arithmetic: str = "",
     ) -> None:
         """tool_format: see `open_engine_backend`. Raises EngineError EN321.
 
-        kept: what earlier processes computed; None where nothing is kept.
+        kept: what earlier processes computed; None where nothing is kept. arithmetic: see
+        `arithmetic_of`; "" where nobody keeps results.
         """
         self.engine = engine
         self.tokenizer = tokenizer
@@ -123,6 +125,7 @@ class EngineBackend:
         self.constraints = AnswerConstraints(tokenizer, engine.vocab_size)
         self.opened: set[EngineConversation] = set()
         self.kept = kept
+        self.arithmetic = arithmetic
 
     @property
     def name(self) -> str:

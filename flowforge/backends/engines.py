@@ -104,14 +104,15 @@ class EngineSet:
         return await engine.open(system=system, namespace=namespace)
 
     async def revision_of(self, model: str | None) -> str:
-        """What pins a model's answers: the files it was loaded from, and the day it is told."""
+        """What pins a model's answers: its files, how they are computed, and the day it is told."""
         engine = self.own if model is None else await self._engine(model)
         directory = next(path for path, one in self._engines.items() if one is engine)
         files = await anyio.to_thread.run_sync(fingerprint, directory)
         # Templates may print the day, and then an answer is of that day.
         opening = engine.template.render([Message("user", "Hi")])
-        told = repr((files, opening, engine.engine.vocab_size, engine.capacity))
-        return f"{directory.name} {blake2b(told.encode(), digest_size=8).hexdigest()}"
+        told = repr((files, opening, engine.engine.vocab_size))
+        digest = blake2b(told.encode(), digest_size=8).hexdigest()
+        return f"{directory.name} {digest} in {engine.arithmetic}"
 
     async def keep_prefixes(self) -> None:
         """See `KeepsPrefixes`."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from flowforge.runtime.run_journal import PastTurn
 
 _SHORT = 60
+# A revision tells a reader in words what is another one than before.
+_SHORT_REVISION = 200
 _IN_OTHER_PARTS = frozenset({"sampling", "offer", "options", "prefill"})
 
 Cacheable = StartGeneration | StartCall
@@ -80,7 +82,7 @@ class StepCache:
         return found
 
     async def keep(self, command: Cacheable, parts: Mapping[str, str], result: Result) -> None:
-        """Keep what a work came to, unless it was cut off from its form."""
+        """Keep what a work came to, unless it was cut off from its form or by a lack of room."""
         if isinstance(result, Answered) and not _is_whole(command, result):
             return
         entry = self._recorder.ended(result)
@@ -124,7 +126,7 @@ def parts_of_generation(
         sample = f"sample {command.path}"
     form = {name: value for name, value in asked.items() if name not in _IN_OTHER_PARTS}
     return {
-        "model": _shown(revision),
+        "model": _shown(revision, _SHORT_REVISION),
         "system": _shown(command.system),
         "conversation": chain,
         "prompt": _shown([request["said"], asked.get("prefill")]),
@@ -160,10 +162,15 @@ def chain_of(turns: Sequence[PastTurn]) -> str:
 
 
 def _is_whole(command: Cacheable, result: Answered) -> bool:
-    """A cut answer that had a form is none; it would fail every later run too."""
+    """A cut answer that had a form is none; it would fail every later run too.
+
+    One that was cut though nothing bounds it ended where the memory did: it may end elsewhere on a
+    machine with more.
+    """
     assert isinstance(command, StartGeneration)
     is_cut = result.done.finish_reason == "length"
-    return not (is_cut and command.request.has_form)
+    is_bounded = command.request.sampling.max_tokens is not None
+    return not is_cut or (is_bounded and not command.request.has_form)
 
 
 def _taken(found: CachedResult, path: str) -> Result:
@@ -205,7 +212,7 @@ def _source_of(function: Callable[..., object]) -> str:
         return repr(getattr(function, "__qualname__", type(function).__qualname__))
 
 
-def _shown(value: JsonValue) -> str:
-    """A part of a key: the value where it is short, else a hash of it."""
+def _shown(value: JsonValue, most: int = _SHORT) -> str:
+    """A part of a key: the value where it is short, else a hash of it. most: characters."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text if len(text) <= _SHORT else f"#{digest_of(value)[:16]}"
+    return text if len(text) <= most else f"#{digest_of(value)[:16]}"

@@ -252,6 +252,24 @@ async def test_an_answer_that_was_cut_off_from_its_form_is_not_kept(lab: Lab) ->
     assert outputs == {"one": "AA"}
 
 
+async def test_an_answer_that_only_a_lack_of_room_cut_off_is_not_kept(lab: Lab) -> None:
+    workflow = program(gen("one", keys=ANY_AGE))
+    await lab.run(workflow, {"one": ScriptedAnswer("A", finish_reason="length")})
+
+    outputs = await lab.run(workflow, {"one": "AA"})
+
+    assert outputs == {"one": "AA"}
+
+
+async def test_an_answer_that_max_tokens_cut_off_is_kept(lab: Lab) -> None:
+    workflow = program(gen("one", keys=ANY_AGE, sampling=SamplingSpec(max_tokens=1)))
+    await lab.run(workflow, {"one": ScriptedAnswer("A", finish_reason="length")})
+
+    outputs = await lab.run(workflow, {"one": "AA"})
+
+    assert outputs == {"one": "A"}
+
+
 async def test_equal_steps_of_one_run_compute_once(lab: Lab) -> None:
     workflow = program(for_each("all", "[1, 2, 3]", block(gen("draft", keys=ANY_AGE))))
 

@@ -32,7 +32,10 @@ def test_a_conversation_from_the_cache_goes_on_as_it_did(
     words += ["--journal", str(tmp_path / "runs.db"), "--threads", "1"]
 
     first, second = (CliRunner().invoke(app, words) for _ in range(2))
+    rounded = CliRunner().invoke(app, [*words, "--kv-dtype", "float8", "--explain-cache"])
 
-    assert first.exit_code == second.exit_code == 0, second.output
+    assert first.exit_code == second.exit_code == rounded.exit_code == 0, rounded.output
     assert first.stdout == second.stdout
     assert "1 of 1 cached steps from the cache" in second.stderr
+    assert "cache one: miss, model was" in rounded.stderr
+    assert ", KV in float8, context 8192" in rounded.stderr
