@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowforge.engine.arguments import require, require_integer, require_number
+from flowforge.engine.native.survey_library import find_survey_library
+from flowforge.engine.quick_draw import best_allowed, draw_quickly, order_of, weights_of
 from flowforge.engine.random_draw import uniform_draw
 from flowforge.errors import EngineError
 
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 # Below this, logits / temperature would overflow and the choice is the argmax anyway.
 _GREEDY_BELOW = 1e-4
 _MOST_LOGPROBS = 100
-# Of the likeliest tokens, among which nearly every draw ends.
-_NUM_FIRST = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,11 @@ class SamplingParams:
             require(-2 <= value <= 2, name, "from -2 to 2", value)
 
     @property
+    def is_greedy(self) -> bool:
+        """Whether the best token is chosen, and nothing drawn."""
+        return self.temperature < _GREEDY_BELOW or self.top_k == 1
+
+    @property
     def changes_logits(self) -> bool:
         """Whether `adjust` has anything to do."""
         return bool(self.logit_bias) or self.looks_back
@@ -137,6 +142,10 @@ def sample(
     ids never chosen.
     Raises EngineError EN211 when a logit is NaN, EN212 when no token is allowed.
     """
+    if len(banned) == 0:
+        quick = _choose_quickly(logits, params, position, mask)
+        if quick is not None:
+            return quick
     allowed = _allowed_ids(mask, len(logits)) if mask is not None else None
     if len(banned) > 0:
         ids = np.arange(len(logits)) if allowed is None else allowed
@@ -230,8 +239,7 @@ def candidates(
     to the first, which is 1. Equal scores are in order of index, one on every machine.
     """
     order = _best(scores, params.top_k)
-    best = float(scores[order[0]])
-    weights = np.exp((scores[order].astype(np.float64) - best) / params.temperature)
+    weights = weights_of(scores[order], params.temperature)
     if params.min_p > 0:
         keep = int(np.count_nonzero(weights >= params.min_p))
         order, weights = order[:keep], weights[:keep]
@@ -248,51 +256,35 @@ def _choose(scores: npt.NDArray[np.float32], params: SamplingParams, position: i
         raise nan_error()
     if scores[best] == -np.inf:
         raise dead_end_error(is_constrained=False)
-    if params.temperature < _GREEDY_BELOW or params.top_k == 1:
+    if params.is_greedy:
         return best
-    uniform = uniform_draw(params.seed, params.branch, position)
-    early = _pick_early(scores, params, uniform)
-    if early is not None:
-        return early
     order, weights = candidates(scores, params)
     cumulative = weights.cumsum()
+    uniform = uniform_draw(params.seed, params.branch, position)
     picked = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
     return int(order[min(picked, len(order) - 1)])
 
 
-def _pick_early(
-    scores: npt.NDArray[np.float32], params: SamplingParams, uniform: float
+def _choose_quickly(
+    logits: npt.NDArray[np.float32],
+    params: SamplingParams,
+    position: int,
+    mask: npt.NDArray[np.uint32] | None,
 ) -> int | None:
-    """What a draw among `candidates` comes to, if it is one of the likeliest; None otherwise.
-
-    Ordering a whole vocabulary takes longer than most layers; weighing it does not.
-    """
-    if params.top_k > 0 or scores.size <= _NUM_FIRST:
-        return None
-    order = _best(scores, _NUM_FIRST)
-    best = float(scores[order[0]])
-    weights = np.exp((scores.astype(np.float64) - best) / params.temperature)
-    if params.min_p > 0:
-        weights[weights < params.min_p] = 0
-    total = float(weights.sum())
-    cumulative = weights[order].cumsum()
-    if params.top_p < 1:
-        keep = int(np.searchsorted(cumulative, params.top_p * total)) + 1
-        if keep > len(order):
-            return None
-        total = float(cumulative[keep - 1])
-    if uniform * total >= cumulative[-1]:
-        return None
-    return int(order[np.searchsorted(cumulative, uniform * total, side="right")])
+    """What `_choose` comes to, where that needs no order of all; None otherwise."""
+    if params.is_greedy:
+        return None if mask is None else best_allowed(logits, mask, find_survey_library())
+    uniform = uniform_draw(params.seed, params.branch, position)
+    return draw_quickly(logits, params, uniform, mask, find_survey_library())
 
 
 def _best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.intp]:
     if not 0 < top_k < scores.size:
-        return np.argsort(-scores, kind="stable")
+        return order_of(scores)
     # Everything that is at least the k-th best, then the stable order, then exactly k.
     threshold = np.partition(scores, -top_k)[-top_k]
     ids = np.flatnonzero(scores >= threshold)
-    return ids[np.argsort(-scores[ids], kind="stable")][:top_k]
+    return ids[order_of(scores[ids])][:top_k]
 
 
 def _allowed_ids(mask: npt.NDArray[np.uint32], vocab_size: int) -> npt.NDArray[np.intp]:

@@ -70,6 +70,18 @@ struct attention {
   float scale, softcap;         /* softcap 0: none */
 };
 
+/* Of a row of scores. */
+struct survey {
+  const float *scores;     /* [num_scores] */
+  const uint32_t *allowed; /* a bit for each score, the lowest first; null: all are */
+  int32_t *likely;         /* room for most_likely: where scores are at least best - depth, rising */
+  double total;            /* of all weights */
+  int64_t num_scores, most_likely;
+  int64_t num_likely;      /* all that there are, also where there is no room for them */
+  int64_t has_best;        /* 0: a score is NaN, or none is above minus infinity */
+  float best, slope, depth;
+};
+
 /* Store K and V of a token and a head. */
 void store_key(const struct attention *attention, int64_t token, int64_t head);
 void store_value(const struct attention *attention, int64_t token, int64_t head);

@@ -225,24 +225,3 @@ def test_a_draw_is_always_among_the_candidates(
 
     num_better = int((logits > logits[drawn]).sum())
     assert num_better == 0 or (temperature > 0 and (top_k == 0 or num_better < top_k))
-
-
-@given(
-    st.integers(0, 2**32 - 1),
-    st.floats(0.1, 30),
-    st.floats(0.01, 1),
-    st.sampled_from([0.0, 1e-9, 0.01, 0.3]),
-    st.integers(0, 1000),
-)
-def test_a_draw_among_the_likeliest_is_the_draw_among_all(
-    seed: int, spread: float, top_p: float, min_p: float, position: int
-) -> None:
-    logits = np.random.default_rng(seed).normal(0, spread, 1000).astype(np.float32)
-    logits[::7] = -np.inf
-    params = SamplingParams(temperature=3.0, top_p=top_p, min_p=min_p)
-
-    drawn = sample(logits, params, position=position)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flowforge.engine.sampling._NUM_FIRST", len(logits))
-        assert drawn == sample(logits, params, position=position)
