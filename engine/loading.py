@@ -22,10 +22,9 @@ from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.host_tier import HostTier
 from flowforge.engine.memory import in_bytes
 from flowforge.engine.model_interface import ModelLimits
-from flowforge.engine.model_store import resolve_model
 from flowforge.engine.scheduler import SchedulerLimits
 from flowforge.engine.speculation.model_drafter import ModelDrafter
-from flowforge.engine.speculation.same_tokens import require_same_tokens
+from flowforge.engine.speculation.same_tokens import draft_directory
 from flowforge.engine.speculation.speculator import Speculator
 from flowforge.engine.statistics import ComputeStatistics, KernelStatistics, MemoryStatistics
 from flowforge.engine.step_errors import says_out_of_memory
@@ -125,6 +124,8 @@ class _TorchThreads:
 def _make_core(
     directory: Path, vocab_size: int, config: EngineConfig, threads: _TorchThreads, end: ExitStack
 ) -> EngineCore:
+    draft = config.draft_model
+    small = None if draft is None else draft_directory(directory, draft)
     # torch costs seconds to import: nobody pays who only checks a file. The collector would take a
     # sixth of that.
     with resting_collector(), _passive_waiting():
@@ -134,7 +135,7 @@ def _make_core(
 
     threads.set()
     # Before the memory that is left is looked at.
-    speculator = _speculator(directory, vocab_size, config)
+    speculator = _speculator(small, vocab_size, config)
     plan = plan_compute(directory, config)
     with _out_of_memory_said(plan):
         made = load_whole(plan, config) if config.tp == 1 else load_parts(plan, config, end)
@@ -166,10 +167,8 @@ def _make_core(
     )
 
 
-def _speculator(directory: Path, vocab_size: int, config: EngineConfig) -> Speculator | None:
-    if config.draft_model is not None:
-        small = resolve_model(config.draft_model).directory
-        require_same_tokens(directory, small)
+def _speculator(small: Path | None, vocab_size: int, config: EngineConfig) -> Speculator | None:
+    if small is not None:
         settings = replace(
             config, speculation="off", draft_model=None, tp=1, num_pages=None, kv_bytes=_DRAFT_BYTES
         )

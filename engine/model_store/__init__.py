@@ -3,6 +3,7 @@
 from flowforge.engine.model_store.resolution import (
     DEFAULT_MODEL,
     Route,
+    find_here,
     list_models,
     path,
     pull,
@@ -24,6 +25,7 @@ __all__ = [
     "ModelStore",
     "Progress",
     "Route",
+    "find_here",
     "list_models",
     "path",
     "pull",

@@ -95,15 +95,7 @@ def pull(
 
 def path(spec: str | Path | None = None, *, root: Path | None = None) -> ModelLocation:
     """Where a model is on this machine. Raises EngineError EN101 when it is not; never fetches."""
-    _require_name(spec)
-    store = ModelStore(store_root() if root is None else root)
-    if spec is None or str(spec) in (DEFAULT_MODEL, _SHORT_DEFAULT):
-        found = _stored_default(store, "auto")
-    elif (gguf_path := gguf_models.find_gguf(Path(spec).expanduser())) is not None:
-        location = gguf_models.converted_location(gguf_path, store)
-        found = location if location.directory.is_dir() else None
-    else:
-        found = _as_directory(spec, store) or store.find(*_split_revision(str(spec)))
+    found = find_here(spec, root=root)
     if found is None:
         shown = DEFAULT_MODEL if spec is None else str(spec)
         raise EngineError(
@@ -112,6 +104,21 @@ def path(spec: str | Path | None = None, *, root: Path | None = None) -> ModelLo
             help=f"fetch it: flowforge models pull {'' if spec is None else shown}".rstrip(),
         )
     return found
+
+
+def find_here(spec: str | Path | None = None, *, root: Path | None = None) -> ModelLocation | None:
+    """Where a model is on this machine; None for one that is yet to be fetched or converted.
+
+    Raises EngineError EN101 for a path at which there is none.
+    """
+    _require_name(spec)
+    store = ModelStore(store_root() if root is None else root)
+    if spec is None or str(spec) in (DEFAULT_MODEL, _SHORT_DEFAULT):
+        return _stored_default(store, "auto")
+    if (gguf_path := gguf_models.find_gguf(Path(spec).expanduser())) is not None:
+        location = gguf_models.converted_location(gguf_path, store)
+        return location if location.directory.is_dir() else None
+    return _as_directory(spec, store) or store.find(*_split_revision(str(spec)))
 
 
 # --- the default model ---------------------------------------------------------------------------

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowforge.engine.model_store import resolve_model
+from flowforge.engine.models.config import read_model_config
 from flowforge.engine.models.config_keys import read_json_object
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def draft_directory(directory: Path, spec: str) -> Path:
+    """Where the model is that is to guess for the one in `directory`, fetched if need be.
+
+    spec: as `resolve_model` takes it. Raises EngineError as that does and as
+    `require_same_tokens`.
+    """
+    try:
+        small = resolve_model(spec).directory
+        # A folder without it is no model and has nothing else to tell.
+        read_model_config(small)
+    except EngineError as error:
+        message = f"the draft model {spec!r} cannot be had: {error.message}"
+        raise EngineError(error.code, message, help=error.help) from error
+    require_same_tokens(directory, small)
+    return small
 
 
 def require_same_tokens(directory: Path, small: Path) -> None:

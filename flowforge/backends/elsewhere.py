@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 class Elsewhere:
     """What may be asked beside the engine: servers' models, and routes, by name.
 
-    needs_own: whether anything runs on the run's own model, so that it has to be there.
+    needs_own: whether anything runs on the run's own model, so that it has to be there. here: the
+    models of this machine that steps name, as far as steps are known.
     """
 
     models: Mapping[str, RemoteModel] = field(default_factory=dict[str, "RemoteModel"])
     routes: Mapping[str, Route] = field(default_factory=dict[str, "Route"])
     needs_own: bool = True
+    here: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is the engine alone."""
+        """Whether there are engines alone."""
         return not self.models and not self.routes
 
     def require(self, name: str) -> None:

@@ -68,6 +68,34 @@ def read_record(path: Path) -> Record:
     return _read(path, _record)
 
 
+def read_records(files: Sequence[Path]) -> list[Record]:
+    """What several files hold, each figure once. Raises WorkflowError WF534 as `read_record`."""
+    records = [read_record(path) for path in files]
+    seen: dict[object, Path] = {}
+    for path, record in zip(files, records, strict=True):
+        for figure, name in _figures_of(record.found):
+            if figure in seen:
+                raise _bad_file(path, f"{name} is in {str(seen[figure])!r} as well")
+            seen[figure] = path
+    return records
+
+
+def _figures_of(found: Found) -> list[tuple[object, str]]:
+    """What is measured in a file, by that of which there may be one, and what it is called."""
+    if isinstance(found, EngineSuiteResult):
+        # Engines may be compared several times, in different runs.
+        return [(found.times, "the same comparison of engines")]
+    if isinstance(found, SuiteResult):
+        return [
+            ((one.workload, one.baseline, one.times is None), f"workload {one.workload!r}")
+            for one in found.results
+        ]
+    return [
+        ((one.workload, one.baseline, one.peak_of, one.share), f"workload {one.workload!r}")
+        for one in found
+    ]
+
+
 def _record(whole: dict[str, Any]) -> Record:
     first: dict[str, Any] = next(iter(whole["results"]), {})
     found: Found

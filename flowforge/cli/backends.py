@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from flowforge.cli.download import DownloadProgress
     from flowforge.engine.config import EngineConfig
 
+_ENGINE = "engine"
 _SCRIPT = "script:"
 
 
@@ -37,6 +38,43 @@ def require_tool_format(name: str | None) -> None:
         from flowforge.grammars.tool_formats import choose_format
 
         choose_format("", name)
+
+
+def require_models(
+    model: str | None,
+    elsewhere: Elsewhere,
+    config: EngineConfig | None = None,
+    backend: str = _ENGINE,
+) -> None:
+    """Look at the models that a command names, before one is fetched or loaded.
+
+    model: the run's own. elsewhere: of its steps. Raises EngineError EN101 for a path at which
+    there is none, EN110 to EN114 for one that cannot be run, WorkflowError WF512. One that is not
+    on this machine may yet be fetched.
+    """
+    if backend != _ENGINE:
+        return
+    from flowforge.backends.elsewhere import is_elsewhere
+    from flowforge.engine.config import EngineConfig
+    from flowforge.engine.model_store import find_here
+    from flowforge.engine.models.config import read_model_config
+    from flowforge.engine.speculation.same_tokens import draft_directory
+
+    config = config or EngineConfig()
+    names: set[str | None] = {*elsewhere.here}
+    if is_elsewhere(model):
+        elsewhere.require(str(model))
+    elif model is not None or elsewhere.needs_own:
+        names.add(model)
+    draft = config.draft_model
+    is_draft_here = draft is not None and find_here(draft) is not None
+    for name in names:
+        found = find_here(name)
+        if found is None:
+            continue
+        read_model_config(found.directory, config.context_len)
+        if draft is not None and is_draft_here:
+            draft_directory(found.directory, draft)
 
 
 @asynccontextmanager
@@ -60,7 +98,7 @@ async def open_backend(
         from flowforge.backends.script import ScriptBackend
 
         yield ScriptBackend(read_script(Path(spec.removeprefix(_SCRIPT))))
-    elif spec == "engine":
+    elif spec == _ENGINE:
         from flowforge.backends.elsewhere import HERE
         from flowforge.backends.model_set import open_models
 

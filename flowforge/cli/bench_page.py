@@ -9,7 +9,9 @@ import click
 from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
+from flowforge.cli.output_files import make_folder, write_file
 from flowforge.cli.printing import print_note
+from flowforge.view.texts import reason_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,17 +46,24 @@ def page(
     of `flowforge bench workflows` and `pressure` may each hold a part of the workloads.
     """
     from flowforge.bench.performance_page import performance_files, with_main_figures
-    from flowforge.bench.result_files import read_record
+    from flowforge.bench.result_files import read_records
 
-    records = [read_record(file) for file in sorted(files)]
+    records = read_records(sorted(files))
     written = {folder / name: text for name, text in performance_files(records, _MADE_BY).items()}
     if readme is not None:
-        renewed = with_main_figures(readme.read_text(encoding="utf-8"), records)
+        renewed = with_main_figures(_text_of(readme), records)
         if renewed is None:
             raise click.UsageError(f"{str(readme)!r} has no table of main figures to renew")
         written[readme] = renewed
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for path, text in written.items():
-        path.write_text(text, encoding="utf-8")
+        write_file(path, text)
         print_note(f"wrote {path}")
     return ExitCode.DONE
+
+
+def _text_of(readme: Path) -> str:
+    try:
+        return readme.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{str(readme)!r} cannot be read: {reason_text(error)}") from error

@@ -10,6 +10,7 @@ import click
 from flowforge.cli import options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
+from flowforge.cli.output_files import require_writable, write_file
 from flowforge.cli.printing import print_note, print_text
 
 if TYPE_CHECKING:
@@ -130,10 +131,14 @@ def serve(url: str, *, as_json: bool, traceback: bool, **given: Any) -> ExitCode
     """
     import anyio
 
+    from flowforge.bench.load.chart import chart_of
+
     order = _order(url, given)
+    for file in (order.save, order.plot):
+        require_writable(file)
     outcome = anyio.run(_measure, order, not as_json)
     if order.plot is not None:
-        _draw(order.plot, outcome.rows)
+        write_file(order.plot, chart_of(outcome.rows))
     return _tell(order, outcome, as_json=as_json)
 
 
@@ -267,20 +272,6 @@ def _turns(
     return rounds
 
 
-def _draw(path: Path, rows: list[LoadFigures]) -> None:
-    from flowforge.bench.load.chart import chart_of
-    from flowforge.errors import WorkflowError
-
-    try:
-        path.write_text(chart_of(rows), encoding="utf-8")
-    except OSError as error:
-        raise WorkflowError(
-            "WF535",
-            f"the picture {str(path)!r} cannot be written: {(error.strerror or '').lower()}",
-            help="--plot takes a file that can be written",
-        ) from error
-
-
 def _tell(order: _Order, outcome: _Outcome, *, as_json: bool) -> ExitCode:
     import json
 
@@ -322,7 +313,7 @@ def _tell(order: _Order, outcome: _Outcome, *, as_json: bool) -> ExitCode:
             print_text(f"\nkeeps {', '.join(one.spec for one in order.goals)} up to ")
             print_text(f"{outcome.limit} at a time\n")
     if order.save is not None:
-        comparison.save_baseline(order.save, order.load, first)
+        write_file(order.save, comparison.baseline_text(order.load, first))
     for spec in missed:
         print_note(f"missed: {spec}")
     if worse:

@@ -9,6 +9,7 @@ import click
 from flowforge.cli import bench_options, options
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.cli.failures import guarded
+from flowforge.cli.output_files import require_writable, write_file
 from flowforge.cli.printing import print_note, print_text
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def workflows(
         raise click.UsageError("--workload and --trace are both given; give one of them")
     if plot is not None and counts_only:
         raise click.UsageError("--plot draws ratios of times, and --count takes none")
+    require_writable(plot)
     from flowforge.bench.baselines import BASELINES, MAIN_BASELINES
     from flowforge.bench.report import header, line_of
     from flowforge.bench.suite import SuiteOptions, run_suite
@@ -160,7 +162,7 @@ def print_end(suite: SuiteResult, *, even_if_busy: bool, as_json: bool, plot: Pa
     if not as_json:
         print_text("".join(f"{marked}{line}\n" for line in ratio_lines(suite, "flow")))
     if plot is not None:
-        plot.write_text(ratio_plot(suite, marked), encoding="utf-8")
+        write_file(plot, ratio_plot(suite, marked))
 
 
 def _workloads(

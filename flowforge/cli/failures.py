@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import sys
@@ -13,6 +12,7 @@ import click
 
 from flowforge import environment
 from flowforge.cli.exit_codes import ExitCode, exit_code_of, exit_code_of_run
+from flowforge.cli.output_files import DISK_IS_FULL
 from flowforge.cli.printing import print_note
 from flowforge.errors import FlowForgeError, WorkflowError
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from flowforge.runtime.run import RunFailedError
 
 P = ParamSpec("P")
-
-_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def guarded(command: Callable[P, ExitCode]) -> Callable[P, None]:
@@ -88,7 +86,7 @@ def print_json_line(value: object) -> None:
 
 
 def _report_unexpected(error: Exception, *, as_json: bool) -> ExitCode:
-    if isinstance(error, OSError) and error.errno in _DISK_IS_FULL:
+    if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
         # Of a write that failed nothing says which file it was: it may have been stdout's.
         if error.filename is None:
             _drop_output()

@@ -90,7 +90,7 @@ def map_(
     import anyio
 
     from flowforge.cli.answers import read_answers
-    from flowforge.cli.backends import require_tool_format
+    from flowforge.cli.backends import require_models, require_tool_format
     from flowforge.cli.batch import read_batch
     from flowforge.cli.diagnostics import print_workflow_errors
     from flowforge.cli.row_files import RowFile
@@ -119,6 +119,7 @@ def map_(
         heeds_pages=open_runs == "auto",
         elsewhere=elsewhere_of(loaded.program),
     )
+    require_models(settings.model, settings.elsewhere, backend=backend)
     with (
         open_journal(journal_path, begins_runs=True) as journal,
         # Before the output is read: who has the batch may write to it.

@@ -100,7 +100,7 @@ def run(
     goes: 'flowforge resume' goes on with it, whatever ended it.
     """
     from flowforge.cli.answers import read_answers
-    from flowforge.cli.backends import require_tool_format
+    from flowforge.cli.backends import require_models, require_tool_format
     from flowforge.cli.detached import run_detached
     from flowforge.cli.inputs import read_inputs
 
@@ -128,9 +128,11 @@ def run(
 
     from flowforge.cli.session import Session, SessionOptions
 
+    named = launch.model if model is None else model
+    require_models(named, launch.elsewhere, engine, backend)
     session = SessionOptions(
         backend,
-        launch.model if model is None else model,
+        named,
         answers,
         display,
         engine,

@@ -19,12 +19,15 @@ from flowforge.cli.printing import print_note
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from socket import socket
 
+    from flowforge.backends.elsewhere import Elsewhere
     from flowforge.backends.hooks import Hooks
     from flowforge.engine.config import EngineConfig
     from flowforge.journal.journal import Journal
     from flowforge.language.program import Program
     from flowforge.serving.keys import KeyRing
+    from flowforge.serving.recording import Recorder
     from flowforge.serving.settings import ServerSettings
 
 _AT_LEAST_ONE = click.IntRange(min=1)
@@ -157,8 +160,11 @@ def serve(
     import anyio
 
     from flowforge.backends.hooks import load_hooks
-    from flowforge.cli.backends import require_tool_format
+    from flowforge.cli.backends import require_models, require_tool_format
+    from flowforge.runtime.elsewhere import elsewhere_of_all
     from flowforge.serving.keys import KeyRing
+    from flowforge.serving.recording import Recorder
+    from flowforge.serving.server import take_place
     from flowforge.serving.settings import Limits, ServerSettings, Waits
 
     require_tool_format(tool_format)
@@ -175,22 +181,31 @@ def serve(
         Waits(drain_s=drain_s),
         cors_origins,
     )
-    _log_to_stderr(is_quiet=is_quiet)
-    order = _Order(
-        model,
-        settings,
-        keys,
-        hooks,
-        programs,
-        engine,
-        tool_format,
-        [str(file.absolute()) for file in hook_files],
-        record_file,
-    )
+    elsewhere = elsewhere_of_all(programs)
+    require_models(model, elsewhere, engine)
     with ExitStack() as stack:
+        # Whatever cannot be had is told before a model is loaded.
+        place = stack.enter_context(take_place(host, port))
+        recorder = None
+        if record_file is not None:
+            recorder = stack.enter_context(Recorder(record_file))
         journal = None
         if programs and not no_journal:
             journal = stack.enter_context(open_journal(journal_path, begins_runs=True))
+        order = _Order(
+            model,
+            settings,
+            keys,
+            hooks,
+            programs,
+            elsewhere,
+            engine,
+            tool_format,
+            [str(file.absolute()) for file in hook_files],
+            recorder,
+            place,
+        )
+        _log_to_stderr(is_quiet=is_quiet)
         signal = anyio.run(_serve, order, journal)
     return ExitCode.DONE if signal is None else ExitCode(128 + signal)
 
@@ -204,10 +219,12 @@ class _Order:
     keys: KeyRing
     hooks: Hooks
     programs: list[Program]
+    elsewhere: Elsewhere
     engine: EngineConfig
     tool_format: str | None
     hook_files: list[str]
-    record_file: Path | None
+    recorder: Recorder | None
+    place: socket
 
 
 async def _serve(order: _Order, journal: Journal | None) -> int | None:
@@ -219,9 +236,7 @@ async def _serve(order: _Order, journal: Journal | None) -> int | None:
     from flowforge.cli.download import DownloadProgress
     from flowforge.cli.journals import kept_options
     from flowforge.journal.writer import JournalWriter
-    from flowforge.runtime.elsewhere import elsewhere_of_all
     from flowforge.serving.app import make_app
-    from flowforge.serving.recording import Recorder
     from flowforge.serving.runs import RunPlace, open_runs
     from flowforge.serving.server import Server
     from flowforge.serving.service import Service
@@ -239,10 +254,9 @@ async def _serve(order: _Order, journal: Journal | None) -> int | None:
         settings = order.settings
         if not settings.names:
             settings = replace(settings, names=(_name_of(order.model),))
-        recorder = None
-        if order.record_file is not None:
-            recorder = stack.enter_context(Recorder(order.record_file))
-        service = Service(engines.own, settings, order.keys, hooks=order.hooks, recorder=recorder)
+        service = Service(
+            engines.own, settings, order.keys, hooks=order.hooks, recorder=order.recorder
+        )
         place = None
         if journal is not None:
             kept = kept_options(
@@ -256,12 +270,11 @@ async def _serve(order: _Order, journal: Journal | None) -> int | None:
             # What one key's run has cached must not come to another's.
             kept["uses_cache"] = order.keys.is_open
             place = RunPlace(JournalWriter(journal), kept)
-        elsewhere = elsewhere_of_all(order.programs)
-        backend_of = await stack.enter_async_context(open_tenants(engines, elsewhere))
+        backend_of = await stack.enter_async_context(open_tenants(engines, order.elsewhere))
         runs = await stack.enter_async_context(
             open_runs(order.programs, lambda key: hooked(backend_of(key), order.hooks), place)
         )
-        server = Server(make_app(service, runs), service, runs)
+        server = Server(make_app(service, runs), service, runs, order.place)
         _tell_start(settings, server.port, order)
         return await server.serve_with_signals()
 

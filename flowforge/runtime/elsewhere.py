@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowforge.backends.elsewhere import Elsewhere
+from flowforge.backends.elsewhere import Elsewhere, is_elsewhere
 from flowforge.configuration import configuration_for
 from flowforge.errors import WorkflowError
 from flowforge.language.models import models_of
@@ -30,8 +30,12 @@ def elsewhere_of(program: Program) -> Elsewhere:
     declared: dict[str, RemoteModel] = {}
     for one in programs_of(program):
         declared = {**one.models, **declared}
+    named = models_of(program)
     return Elsewhere(
-        {**declared, **configuration.models}, configuration.routes, None in models_of(program)
+        {**declared, **configuration.models},
+        configuration.routes,
+        None in named,
+        tuple(name for name in named if name is not None and not is_elsewhere(name)),
     )
 
 
@@ -42,8 +46,10 @@ def elsewhere_of_all(programs: Sequence[Program]) -> Elsewhere:
     """
     models: dict[str, RemoteModel] = {}
     routes: dict[str, Route] = {}
+    here: dict[str, None] = {}
     for program in programs:
         found = elsewhere_of(program)
+        here.update(dict.fromkeys(found.here))
         routes.update(found.routes)
         for name, model in found.models.items():
             if models.setdefault(name, model) != model:
@@ -52,7 +58,7 @@ def elsewhere_of_all(programs: Sequence[Program]) -> Elsewhere:
                     f"{program.file!r} declares the model {name!r} otherwise than another workflow",
                     help="declare it once, in the flowforge.toml beside them",
                 )
-    return Elsewhere(models, routes)
+    return Elsewhere(models, routes, here=tuple(here))
 
 
 def elsewhere_in(folder: Path) -> Elsewhere:

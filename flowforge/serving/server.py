@@ -53,12 +53,22 @@ class _Server(uvicorn.Server):
 class Server:
     """Serves an application until it is told to end. port: the one it listens on."""
 
-    def __init__(self, app: ASGIApp, service: Service, runs: Runs) -> None:
-        """Raises EngineError EN913 where nothing can be listened on."""
+    def __init__(
+        self, app: ASGIApp, service: Service, runs: Runs, place: socket.socket | None = None
+    ) -> None:
+        """place: made by `take_place` of the service's settings; without it one is made here.
+
+        It is closed when all is served. Raises EngineError EN913 where nothing can be listened on.
+        """
         settings = service.settings
         self._service = service
         self._runs = runs
-        self._listener = _listener(settings.host, settings.port)
+        self._listener = place or take_place(settings.host, settings.port)
+        with _told(settings.host, settings.port), ExitStack() as unless_it_listens:
+            unless_it_listens.callback(self._listener.close)
+            # Two sockets may be bound to one port as long as none listens.
+            self._listener.listen(_MOST_WAITING)
+            unless_it_listens.pop_all()
         self.port: int = self._listener.getsockname()[1]
         config = uvicorn.Config(
             app,
@@ -145,23 +155,28 @@ class Server:
             tasks.cancel_scope.cancel()
 
 
-def _listener(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises EngineError EN913."""
-    try:
+def take_place(host: str, port: int) -> socket.socket:
+    """A socket with an address, which refuses connections as yet. Raises EngineError EN913."""
+    with _told(host, port):
         family, kind, number, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        with ExitStack() as unless_it_listens:
-            listener = unless_it_listens.enter_context(socket.socket(family, kind, number))
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            # Two sockets may be bound to one port as long as none listens.
-            listener.listen(_MOST_WAITING)
-            unless_it_listens.pop_all()
-    except OSError as error:
+        with ExitStack() as unless_it_has_one:
+            place = unless_it_has_one.enter_context(socket.socket(family, kind, number))
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            place.bind(address)
+            unless_it_has_one.pop_all()
+    return place
+
+
+@contextmanager
+def _told(host: str, port: int) -> Generator[None]:
+    try:
+        yield
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise EngineError(
             "EN913",
-            f"nothing can listen on {host} port {port}: {error.strerror or error}",
+            f"nothing can listen on {host} port {port}: {reason}",
             help="take another --host or --port; --port 0 takes one that is free",
         ) from error
-    return listener

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,7 @@ def test_a_model_of_the_same_tokens_guesses(default_model_dir: Path) -> None:
 
 def test_a_model_of_other_tokens_is_refused(default_model_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
-    (tmp_path / "config.json").write_text("{}")
+    shutil.copy(default_model_dir / "config.json", tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"")
     tokenizer = Tokenizer.from_directory(default_model_dir)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flowforge.bench.load.chart import chart_of
-from flowforge.bench.load.comparison import changes, read_baseline, save_baseline
+from flowforge.bench.load.comparison import baseline_text, changes, read_baseline
 from flowforge.bench.load.figures import LoadFigures, figures_of, read_goal, table_of
 from flowforge.bench.load.sending import Sample, Sent
 from flowforge.bench.load.sweep import find_limit
@@ -160,7 +160,7 @@ async def test_the_limit_is_found_in_few_measurements(limit: int) -> None:
 
 def test_a_baseline_is_of_its_load_and_tells_what_became_worse(tmp_path: Path) -> None:
     load = {"requests": 4, "seed": 0}
-    save_baseline(tmp_path / "b.json", load, _figures(0.1))
+    (tmp_path / "b.json").write_text(baseline_text(load, _figures(0.1)))
 
     kept = read_baseline(tmp_path / "b.json", load)
 

@@ -52,13 +52,9 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any], tolerance: float) ->
     return tuple(found)
 
 
-def save_baseline(path: Path, load: Mapping[str, Any], figures: LoadFigures) -> None:
-    """Keep figures with the load that they are of. Raises WorkflowError WF535."""
-    kept = {"load": dict(load), "figures": figures.as_json()}
-    try:
-        path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise _bad_baseline(path, f"it cannot be written: {error.strerror}") from error
+def baseline_text(load: Mapping[str, Any], figures: LoadFigures) -> str:
+    """Figures with the load that they are of, as a file that `read_baseline` reads."""
+    return json.dumps({"load": dict(load), "figures": figures.as_json()}, indent=2) + "\n"
 
 
 def read_baseline(path: Path, load: Mapping[str, Any]) -> dict[str, Any]:
