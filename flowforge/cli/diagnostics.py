@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from flowforge import environment
 from flowforge.cli.failures import print_json_line
-from flowforge.language.diagnostics import render_diagnostic, summary_of
+from flowforge.language.diagnostics import render_diagnostic, summary_of, with_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO) -> None:
-    """Each with its source line and a blank line after it; coloured if `stream` is a terminal."""
+    """Each with its source line and a blank line after it; coloured if `stream` is a terminal.
+
+    What is said of several places word by word is said once, and names them.
+    """
     colour = wants_colour(stream)
-    for diagnostic in diagnostics:
+    for diagnostic in with_places(diagnostics):
         stream.write(render_diagnostic(diagnostic, colour=colour) + "\n\n")
 
 

@@ -17,9 +17,11 @@ from flowforge.cli.printing import print_note
 from flowforge.errors import FlowForgeError, WorkflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from flowforge.errors import Location
     from flowforge.runtime.run import RunFailedError
+    from flowforge.runtime.state import Failure
 
 P = ParamSpec("P")
 
@@ -67,14 +69,30 @@ def report(error: FlowForgeError, *, as_json: bool = False) -> ExitCode:
 
 def report_run_failure(error: RunFailedError) -> ExitCode:
     """Tell every failed step with its path; returns the exit code of the run."""
-    causes = tuple(failure.error for failure in error.failures)
-    for failure in error.failures:
-        print_note(f"error[{failure.error.code}]: {failure.path}: {failure.error.message}")
-        if failure.error.location is not None:
-            print_note(f"  --> {failure.error.location}")
-        if failure.error.help is not None:
-            print_note(f"help: {failure.error.help}")
-    return exit_code_of_run(causes)
+    for line in failure_lines(error.failures):
+        print_note(line)
+    return exit_code_of_run(tuple(failure.error for failure in error.failures))
+
+
+def failure_lines(failures: Iterable[Failure]) -> Iterator[str]:
+    """What failed, where and how to mend it; what holds for several is said once, behind them.
+
+    Branches of a step mostly fail alike: with one message, or with one place and one help.
+    """
+    from flowforge.language.diagnostics import few_of
+
+    kinds: dict[tuple[str, Location | None, str | None], dict[str, list[str]]] = {}
+    for failure in failures:
+        error = failure.error
+        kind = kinds.setdefault((error.code, error.location, error.help), {})
+        kind.setdefault(error.message, []).append(failure.path)
+    for (code, location, help_line), message_to_paths in kinds.items():
+        for message, paths in message_to_paths.items():
+            yield f"error[{code}]: {few_of(paths)}: {message}"
+        if location is not None:
+            yield f"  --> {location}"
+        if help_line is not None:
+            yield f"help: {help_line}"
 
 
 def print_json_line(value: object) -> None:

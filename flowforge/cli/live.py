@@ -58,6 +58,7 @@ class LiveProgress:
         self._clock = clock
         self._looked_at_s = clock()
         self._view = RunView()
+        self._told_helps: set[tuple[str, str]] = set()
         self._is_left = False
         self._is_suspended = False
         self._live = Live(
@@ -91,7 +92,13 @@ class LiveProgress:
         fact = event.fact
         if isinstance(fact, _ENDS):
             self._console.print(_ended(fact))
-        if isinstance(fact, StepFailed) and fact.help is not None:
+        if isinstance(fact, StepFailed):
+            self._tell_help(fact)
+
+    def _tell_help(self, fact: StepFailed) -> None:
+        # Once for a kind: branches mostly fail alike, and what holds them fails by the first.
+        if fact.help is not None and (fact.code, fact.help) not in self._told_helps:
+            self._told_helps.add((fact.code, fact.help))
             self._console.print(Text(f"  help: {one_line(fact.help)}"))
 
     def refresh(self) -> None:

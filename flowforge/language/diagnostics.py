@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from flowforge.errors import WorkflowError
@@ -20,6 +20,7 @@ Severity = Literal["error", "warning"]
 TAB_COLUMNS = 4
 # A line longer than this is shown only around the caret.
 MAX_LINE_COLUMNS = 160
+_MOST_PLACES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +86,35 @@ def sort_diagnostics(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...
 
 
 def render_diagnostics(diagnostics: Sequence[Diagnostic], *, colour: bool = False) -> str:
-    """Every diagnostic with its source line and caret, and a line that counts them.
+    """Every problem with its source line and caret, and a line that counts them.
 
     colour: with ANSI escapes.
     """
-    blocks = [render_diagnostic(one, colour=colour) for one in diagnostics]
+    blocks = [render_diagnostic(one, colour=colour) for one in with_places(diagnostics)]
     return "\n\n".join([*blocks, summary_of(diagnostics)])
+
+
+def with_places(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Each problem once; a note names the further places of which word by word the same is said."""
+    alike: dict[tuple[str, ...], list[Diagnostic]] = {}
+    for one in diagnostics:
+        said = (one.source.file, one.code, one.severity, one.message, one.help or "", *one.notes)
+        alike.setdefault(said, []).append(one)
+    return [_with_note(first, others) for first, *others in alike.values()]
+
+
+def _with_note(first: Diagnostic, others: Sequence[Diagnostic]) -> Diagnostic:
+    if not others:
+        return first
+    places = few_of([str(other.location) for other in others])
+    return replace(first, notes=(*first.notes, f"the same at {places}"))
+
+
+def few_of(places: Sequence[str]) -> str:
+    """Places on one line; of many the first, and how many there are beside."""
+    shown = ", ".join(places[:_MOST_PLACES])
+    num_more = len(places) - _MOST_PLACES
+    return shown if num_more <= 0 else f"{shown} and {num_more:,} more"
 
 
 def summary_of(diagnostics: Sequence[Diagnostic]) -> str:

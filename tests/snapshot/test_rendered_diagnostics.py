@@ -54,6 +54,24 @@ def test_all_problems_are_shown_with_carets_under_what_is_wrong() -> None:
     assert render_diagnostics(result.diagnostics) == EXPECTED
 
 
+def test_what_is_said_of_several_places_word_by_word_is_said_once() -> None:
+    steps = "".join(f"  s{idx}: {{ user: '${{ topik }}', gen: }}\n" for idx in range(3))
+    text = f"flowforge: 1\nname: n\nsteps:\n{steps}"
+
+    shown = render_diagnostics(load_text(text, "w.yaml").diagnostics)
+
+    assert shown.count("error[WF202]") == 1
+    assert " = note: the same at w.yaml:5:19, w.yaml:6:19\n" in shown
+    assert shown.endswith("\n\n3 errors")
+
+
+def test_of_many_places_the_first_are_named() -> None:
+    steps = "".join(f"  s{idx}: {{ user: '${{ topik }}', gen: }}\n" for idx in range(20))
+    text = f"flowforge: 1\nname: n\nsteps:\n{steps}"
+
+    assert "w.yaml:16:20 and 7 more\n" in render_diagnostics(load_text(text, "w.yaml").diagnostics)
+
+
 def test_colour_is_there_only_when_asked_for() -> None:
     diagnostics = load_text(WORKFLOW, "workflow.yaml").diagnostics
 

@@ -79,6 +79,15 @@ def test_a_failed_step_brings_its_help_line() -> None:
     assert "✗ a: failed, no␛[2J [WF1]\n  help: do this\n" == console.file.getvalue()
 
 
+def test_failures_of_one_kind_bring_their_help_once() -> None:
+    told = [("all[0]/a", "do this"), ("all[1]/a", "do this"), ("b", "do that")]
+    _, console = view(*(StepFailed(path, "WF1", "no", help) for path, help in told))
+
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("help: do this") == 1
+    assert console.file.getvalue().count("help: do that") == 1
+
+
 def test_model_text_cannot_move_the_cursor() -> None:
     progress, console = view(StepStarted("a", "gen"), StepText("a", "x\x1b[2J\x07\ry", 1))
 

@@ -7,8 +7,10 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from flowforge.cli.failures import print_json_line
+from flowforge.cli.failures import failure_lines, print_json_line
 from flowforge.cli.printing import print_text
+from flowforge.errors import FlowForgeError, Location, WorkflowError
+from flowforge.runtime.state import Failure
 
 if TYPE_CHECKING:
     import pytest
@@ -55,3 +57,40 @@ def test_json_holds_no_code_that_a_terminal_obeys_and_says_the_same(
     assert told == json.loads(line)
     assert not set(line[:-1]) & {chr(code) for code in (*range(32), *range(0x7F, 0xA0), 0x202E)}
     assert "漢" in line
+
+
+def cut_off(path: str, num_tokens: int = 8) -> Failure:
+    place = Location("w.yaml", 9, 7)
+    error = WorkflowError(
+        "WF501", f"cut after {num_tokens} tokens", location=place, help="raise max_tokens"
+    )
+    return Failure(path, error)
+
+
+def test_branches_that_failed_alike_are_told_in_one_line_with_one_help() -> None:
+    lines = [*failure_lines([cut_off("all[0]/one"), cut_off("all[1]/one")])]
+
+    assert lines == [
+        "error[WF501]: all[0]/one, all[1]/one: cut after 8 tokens",
+        "  --> w.yaml:9:7",
+        "help: raise max_tokens",
+    ]
+
+
+def test_failures_of_a_kind_with_words_of_their_own_share_place_and_help() -> None:
+    other = Failure("b", FlowForgeError("EN1", "no model"))
+    lines = [*failure_lines([cut_off("all[0]/one"), other, cut_off("all[1]/one", 9)])]
+
+    assert lines == [
+        "error[WF501]: all[0]/one: cut after 8 tokens",
+        "error[WF501]: all[1]/one: cut after 9 tokens",
+        "  --> w.yaml:9:7",
+        "help: raise max_tokens",
+        "error[EN1]: b: no model",
+    ]
+
+
+def test_of_many_branches_that_failed_alike_the_first_are_named() -> None:
+    first, *_ = failure_lines(cut_off(f"b[{idx}]") for idx in range(1000))
+
+    assert first.endswith("b[10], b[11] and 988 more: cut after 8 tokens")
