@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from flowforge.engine.kv.tokens import common_prefix_len
 from flowforge.engine.mask_filling import MaskFiller
-from flowforge.engine.prompt_logits import PromptLogits
 from flowforge.engine.row_draw import HostLogits
 from flowforge.engine.sampling import known_biases
 from flowforge.engine.sequence import GenerationFinished, TokensArrived
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from flowforge.engine.mask_filling import MaskStatistics
     from flowforge.engine.meter import Meter
     from flowforge.engine.model_interface import ChunkLogits, ModelLimits
+    from flowforge.engine.prompt_logits import PromptLogits
     from flowforge.engine.row_draw import DrawnToken, LogitsRow, RowDraw
     from flowforge.engine.sampling import TokenLogprobs
     from flowforge.engine.scheduler import Scheduler
@@ -55,9 +55,9 @@ class DrawList:
 
 
 class Answers:
-    """Owns the masks of a step and the logits of recent prompts; the rest is borrowed.
+    """Owns the masks of a step; the rest is borrowed.
 
-    shares_logits: whether equal prompts sample from the logits of one.
+    prompt_logits: equal prompts sample from the logits of one; None: each from its own.
     """
 
     def __init__(
@@ -68,8 +68,7 @@ class Answers:
         meter: Meter,
         clock: Callable[[], float],
         speculator: Speculator | None,
-        *,
-        shares_logits: bool,
+        prompt_logits: PromptLogits | None,
     ) -> None:
         self._scheduler = scheduler
         self._generations = generations
@@ -77,8 +76,7 @@ class Answers:
         self._meter = meter
         self._clock = clock
         self._speculator = speculator
-        self._shares_logits = shares_logits
-        self._prompt_logits = PromptLogits()
+        self._prompt_logits = prompt_logits
         self._masks = MaskFiller(model.vocab_size)
 
     @property
@@ -115,7 +113,7 @@ class Answers:
             if row is None:
                 continue
             is_first = len(sequence.tokens) == generation.prompt_len
-            if generation.max_tokens == 0 or (is_first and self._shares_logits):
+            if generation.max_tokens == 0 or (is_first and self._prompt_logits is not None):
                 found.kept.append(row)
             drafted = plan.chunks[idx].drafted
             # What a constraint allows behind a guess is known when the guess is said.
@@ -124,7 +122,7 @@ class Answers:
 
     def kept_logits(self, sequence: EngineSequence) -> npt.NDArray[np.float32] | None:
         """The logits behind a sequence's last token, where they are known."""
-        if sequence.last_logits is not None or not self._shares_logits:
+        if sequence.last_logits is not None or self._prompt_logits is None:
             return sequence.last_logits
         return self._prompt_logits.find(sequence.namespace, sequence.tokens)
 
@@ -216,8 +214,8 @@ class Answers:
         generation = sequence.generation
         if generation is None:
             return
-        if len(sequence.tokens) == generation.prompt_len and self._shares_logits:
-            self._share_logits(sequence, logits.on_host())
+        if len(sequence.tokens) == generation.prompt_len and self._prompt_logits is not None:
+            self._share_logits(self._prompt_logits, sequence, logits.on_host())
         if generation.max_tokens == 0:
             sequence.last_logits = logits.on_host()
             scoring = generation.scoring
@@ -259,9 +257,11 @@ class Answers:
         self._meter.sampled(sequence.namespace, len(token_ids))
         generation.sink.put(TokensArrived(token_ids, logprobs))
 
-    def _share_logits(self, sequence: EngineSequence, logits: npt.NDArray[np.float32]) -> None:
+    def _share_logits(
+        self, kept: PromptLogits, sequence: EngineSequence, logits: npt.NDArray[np.float32]
+    ) -> None:
         """Spare equal prompts, now waiting or to come, the token whose logits they need."""
-        self._prompt_logits.keep(sequence.namespace, sequence.tokens, logits)
+        kept.keep(sequence.namespace, sequence.tokens, logits)
         for twin in self._scheduler.waiting():
             if twin.namespace == sequence.namespace and twin.tokens == sequence.tokens:
                 twin.last_logits = logits

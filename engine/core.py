@@ -13,6 +13,7 @@ from flowforge.engine.capacity import Capacity
 from flowforge.engine.generations import Generations
 from flowforge.engine.meter import Meter
 from flowforge.engine.policy import SchedulingPolicy
+from flowforge.engine.prompt_logits import PromptLogits, most_logit_bytes
 from flowforge.engine.sampling import SamplingParams, TokenLogprobs, logprobs_of
 from flowforge.engine.scheduler import Scheduler, SchedulerLimits
 from flowforge.engine.sequence import (
@@ -86,6 +87,11 @@ class EngineCore:
         self._num_arrivals = 0
         self._meter = Meter(kv.page_size)
         self._generations = Generations(self._scheduler, self._meter, clock, speculator)
+        self._memory = memory or MemoryStatistics()
+        prompt_logits = None
+        if self._policy.shares_logits:
+            most_bytes = most_logit_bytes(self._memory.kv_bytes)
+            prompt_logits = PromptLogits(most_bytes, self._is_cached)
         self._answers = Answers(
             self._scheduler,
             self._generations,
@@ -93,7 +99,7 @@ class EngineCore:
             self._meter,
             clock,
             speculator,
-            shares_logits=self._policy.shares_logits,
+            prompt_logits,
         )
         self._steps = Steps(
             runner,
@@ -107,7 +113,6 @@ class EngineCore:
         self._fault: FlowForgeError | None = None
         self._prefix_rows = prefix_rows
         self._speculator = speculator
-        self._memory = memory or MemoryStatistics()
         self._compute = compute or ComputeStatistics()
         self._started_at_s = clock()
 
@@ -387,6 +392,9 @@ class EngineCore:
                 help="wait for its end, or fork it",
             )
         return sequence
+
+    def _is_cached(self, namespace: Namespace, tokens: Seq[int]) -> bool:
+        return self.num_cached(namespace, [*tokens]) == len(tokens)
 
     def _next_arrival(self) -> int:
         self._num_arrivals += 1

@@ -8,6 +8,7 @@ import pytest
 from core_client import Client, output, text, usage_of
 from history_model import Updates, history_core, right_output
 
+from flowforge.engine import prompt_logits
 from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.policy import SchedulingPolicy
@@ -40,14 +41,16 @@ def test_an_equal_prompt_computes_nothing_while_its_logits_are_kept(prompt_len: 
 
 
 @pytest.mark.parametrize("prompt_len", [1, 4, 5, 16])
-def test_an_equal_prompt_whose_logits_are_gone_computes_one_token(prompt_len: int) -> None:
+def test_an_equal_prompt_whose_logits_are_gone_computes_one_token(
+    prompt_len: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """KV-001: never nothing, for there would be no logits."""
-    core, _, _ = history_core(num_pages=400, page_size=4)
+    monkeypatch.setattr(prompt_logits, "_LEAST_BYTES", 1)
+    core, _, _ = history_core(page_size=4)
     client = Client(core)
-    client.request(text(prompt_len), 6)
-    for number in range(40):
-        client.request([45 - number, *text(3)], 1)
-    client.run()
+    for prompt in (text(prompt_len), [45, *text(3)]):
+        client.request(prompt, 6)
+        client.run()
 
     again = client.request(text(prompt_len), 6)
     client.run()
