@@ -32,7 +32,9 @@ _LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 
 def schema_of_node(node: MappingNode) -> dict[str, JsonValue]:
     """The schema; where it says `type: string`, numbers among its values keep their characters."""
-    return {entry.key: _part_of_schema(entry.key, entry.value, node) for entry in node.entries}
+    kind = node.entry("type")
+    is_text = kind is not None and value_of_node(kind.value) == "string"
+    return {entry.key: _part_of_schema(entry.key, entry.value, is_text) for entry in node.entries}
 
 
 def typed_value(node: Node, type_: Type) -> JsonValue:
@@ -77,9 +79,9 @@ def _typed_field(name: str, node: Node, object_: Object) -> JsonValue:
     return value_of_node(node) if field is None else typed_value(node, field.type)
 
 
-def _part_of_schema(key: str, node: Node, owner: MappingNode) -> JsonValue:
-    kind = owner.entry("type")
-    if key in _TEXT_VALUES and kind is not None and value_of_node(kind.value) == "string":
+def _part_of_schema(key: str, node: Node, is_text: bool) -> JsonValue:
+    """The value of one key of a schema; is_text: the schema's type is string."""
+    if key in _TEXT_VALUES and is_text:
         return typed_value(node, Array(STRING) if isinstance(node, SequenceNode) else STRING)
     if isinstance(node, MappingNode) and key not in _TEXT_VALUES:
         return schema_of_node(node)

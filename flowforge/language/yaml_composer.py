@@ -1,7 +1,8 @@
 """From YAML text to a tree of nodes, every problem a diagnostic.
 
 The events come from ruamel.yaml; composing, scalars, aliases and merge keys are ours, so that a
-hostile or broken file costs no more than its size: nesting and expanded nodes are limited.
+hostile or broken file costs no more than its size: nesting, values and what aliases stand for are
+limited.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from ruamel.yaml.events import (
 from flowforge.language.diagnostics import Diagnostic
 from flowforge.language.json_values import problem_with_text, with_whole_characters
 from flowforge.language.source import Span
-from flowforge.language.yaml_document import Composed
+from flowforge.language.yaml_document import Composed, too_many_values
 from flowforge.language.yaml_nodes import (
+    MAX_VALUES,
     Entry,
     MappingNode,
     Node,
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from flowforge.language.yaml_nodes import ScalarStyle
 
 MAX_DEPTH = 64
-MAX_NODES = 200_000
 _CORE_TAGS = "tag:yaml.org,2002:"
 _STYLES: dict[str | None, ScalarStyle] = {
     None: "plain", "": "plain", "'": "single", '"': "double", "|": "literal", ">": "folded",
@@ -82,7 +83,7 @@ def compose(source: Source) -> Composed:
 
 @dataclass(frozen=True, slots=True)
 class _Sized:
-    """A node and how many nodes it stands for once aliases are written out."""
+    """A node and how many values it stands for once aliases are written out."""
 
     node: Node
     size: int
@@ -96,6 +97,7 @@ class _Composer:
         self._diagnostics = diagnostics
         # None while the anchored node is still open.
         self._anchor_to_node: dict[str, _Sized | None] = {}
+        self._num_values = 0
         self._events: Iterator[Any] = YAML(typ="safe", pure=True).parse(source.text)
 
     def document(self) -> Node | None:
@@ -109,7 +111,7 @@ class _Composer:
                 if num_documents > 1:
                     help = "put the second workflow into a file of its own"
                     self._refuse("WF006", "a second document begins here", _span(event), help)
-                root = self._node(next(self._events), 0).node
+                root = self._value(next(self._events), 0).node
         if root is None or _is_empty(root):
             help = "a workflow begins with 'flowforge: 1'"
             self._refuse("WF004", "the file is empty", Span(0, 0), help)
@@ -131,6 +133,13 @@ class _Composer:
         self.report(code, message, span, help)
         raise _Refused
 
+    def _value(self, event: Any, depth: int) -> _Sized:
+        self._num_values += 1
+        if self._num_values > MAX_VALUES:
+            self._diagnostics.append(too_many_values(self._source, event.start_mark.index))
+            raise _Refused
+        return self._node(event, depth)
+
     def _node(self, event: Any, depth: int) -> _Sized:
         if depth > MAX_DEPTH:
             message = f"nested deeper than {MAX_DEPTH} levels"
@@ -141,8 +150,8 @@ class _Composer:
         if anchor is not None:
             self._anchor_to_node[anchor] = None
         sized = self._anchored(event, depth)
-        if sized.size > MAX_NODES:
-            message = f"alias expansion: the file stands for more than {MAX_NODES:,} nodes"
+        if sized.size > MAX_VALUES:
+            message = f"alias expansion: the file stands for more than {MAX_VALUES:,} values"
             self._refuse(
                 "WF011", message, _span(event), "write the parts out, or use fewer aliases"
             )
@@ -180,7 +189,7 @@ class _Composer:
                 end = event.end_mark.index if start.flow_style else _end_of(items, start)
                 node = SequenceNode(Span(start.start_mark.index, end), tuple(items))
                 return _Sized(node, size)
-            sized = self._node(event, depth + 1)
+            sized = self._value(event, depth + 1)
             items.append(sized.node)
             size += sized.size
         raise AssertionError("the parser closes every sequence")
@@ -199,8 +208,8 @@ class _Composer:
                 node = MappingNode(Span(start.start_mark.index, end), tuple(entries))
                 return _Sized(node, size)
             key = self._key(event, start, depth)
-            sized = self._node(next(self._events), depth + 1)
-            size += 1 + sized.size
+            sized = self._value(next(self._events), depth + 1)
+            size += sized.size
             if key is None:
                 continue
             if key.text == "<<" and key.style == "plain":

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flowforge.language.yaml_plain_reader import read_plain
+from flowforge.language.diagnostics import Diagnostic
+from flowforge.language.source import Span
+from flowforge.language.yaml_nodes import MAX_VALUES
+from flowforge.language.yaml_plain_reader import TooManyValuesError, read_plain
 
 if TYPE_CHECKING:
-    from flowforge.language.diagnostics import Diagnostic
     from flowforge.language.source import Source
     from flowforge.language.yaml_nodes import MappingNode
 
@@ -23,10 +25,20 @@ class Composed:
 
 def read_document(source: Source) -> Composed:
     """The tree; what is not plain, or not right, is left to the thorough reader."""
-    root = read_plain(source.text)
+    try:
+        root = read_plain(source.text)
+    except TooManyValuesError as error:
+        return Composed(diagnostics=[too_many_values(source, error.position)])
     if root is not None:
         return Composed(root)
     # Late: the thorough reader's parser takes a while to import, and most files do without.
     from flowforge.language.yaml_composer import compose
 
     return compose(source)
+
+
+def too_many_values(source: Source, position: int) -> Diagnostic:
+    """The refusal of a text at the first of its values that is one too many."""
+    message = f"the file holds more than {MAX_VALUES:,} values"
+    help = "give data as an input, or split the workflow"
+    return Diagnostic("WF003", "error", message, source, Span(position, position + 1), help)

@@ -22,6 +22,10 @@ class ScalarNode:
     style: ScalarStyle
 
 
+# As many as 2,000 steps have; a longer text takes seconds to be read.
+MAX_VALUES = 50_000
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One key of a mapping with its value; keys are always texts."""

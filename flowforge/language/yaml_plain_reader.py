@@ -11,14 +11,19 @@ import re
 from typing import TYPE_CHECKING
 
 from flowforge.language.source import Span
-from flowforge.language.yaml_nodes import Entry, MappingNode, ScalarNode, SequenceNode
+from flowforge.language.yaml_nodes import (
+    MAX_VALUES,
+    Entry,
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+)
 from flowforge.language.yaml_scalars import ScalarError, value_of_plain
 
 if TYPE_CHECKING:
     from flowforge.language.yaml_nodes import Node
 
 _MAX_DEPTH = 24
-_MAX_NODES = 200_000
 # Tabs, other line ends, control characters, document markers and directives are not plain.
 _UNUSUAL = re.compile(
     "[^\\n\\x20-\\x7e\\xa0-\\u2027\\u202a-\\ud7ff\\ue000-\\ufefe\\uff00-\\ufffd\\U00010000-\\U0010ffff]"
@@ -42,12 +47,26 @@ _FLOW_SPACE = re.compile(r"[ \n]*")
 _LITERAL = re.compile(r"\|(-?) *\n")
 
 
+class TooManyValuesError(Exception):
+    """The text has more values than any workflow; the thorough reader would take far longer.
+
+    position: of the first value that is one too many.
+    """
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
+
+
 class _NotPlainError(Exception):
     """The text is not plain, or not right."""
 
 
 def read_plain(text: str) -> MappingNode | None:
-    """The tree of a plain text; None for every other, and for one with mistakes."""
+    """The tree of a plain text; None for every other, and for one with mistakes.
+
+    Raises TooManyValuesError.
+    """
     if _UNUSUAL.search(text) is not None:
         return None
     try:
@@ -63,7 +82,7 @@ class _PlainReader:
         self._text = text
         self._position = 0
         self._indent = 0
-        self._num_nodes = 0
+        self._num_values = 0
 
     def document(self) -> MappingNode:
         self._next_line()
@@ -92,9 +111,11 @@ class _PlainReader:
             raise _NotPlainError
 
     def _count(self, depth: int) -> None:
-        self._num_nodes += 1
-        if depth > _MAX_DEPTH or self._num_nodes > _MAX_NODES:
+        self._num_values += 1
+        if depth > _MAX_DEPTH:
             raise _NotPlainError
+        if self._num_values > MAX_VALUES:
+            raise TooManyValuesError(self._position)
 
     def _mapping(self, indent: int, depth: int) -> MappingNode:
         self._count(depth)
@@ -149,11 +170,14 @@ class _PlainReader:
             return self._block(indent, depth, may_be_list=may_be_list)
         while text.startswith(" ", self._position):
             self._position += 1
-        self._count(depth)
         first = text[self._position]
-        if first == "|":
-            return self._literal(indent)
-        node = self._flow(indent, depth) if first in "[{'\"" else self._plain()
+        if first in "[{'\"":
+            node = self._flow(indent, depth)
+        else:
+            self._count(depth)
+            if first == "|":
+                return self._literal(indent)
+            node = self._plain()
         self._end_line(indent)
         return node
 

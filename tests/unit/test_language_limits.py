@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from flowforge.language import yaml_composer, yaml_document, yaml_plain_reader
 from flowforge.language.evaluation import evaluate_node
 from flowforge.language.expression_parser import parse_expression
 from flowforge.language.json_values import MAX_TEXT_CHARS, EvaluationError
 from flowforge.language.loader import load_text
+from flowforge.language.source import Source
 
 if TYPE_CHECKING:
     from flowforge.language.program import JsonValue
@@ -286,3 +288,43 @@ def test_a_condition_without_its_braces_is_told_with_them() -> None:
     (found,) = load_text(f"{HEAD}{steps}").diagnostics
 
     assert ("WF211", "write when: ${ a != 1 }") == (found.code, found.help)
+
+
+MANY_VALUES = [
+    "set: [" + "1, " * 60 + "1]",
+    "set:\n" + "      - 1\n" * 60,
+    "set: { " + ", ".join(f"k{i}: 'v'" for i in range(60)) + " }",
+    "set: [" + '"\\x41", ' * 60 + "1]",
+    "set: &a\n" + "      - ? k\n        : v\n" * 60,
+]
+
+
+@pytest.mark.parametrize("step", MANY_VALUES)
+def test_a_file_of_too_many_values_is_refused_at_the_first_one_too_many(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for reader in (yaml_document, yaml_composer, yaml_plain_reader):
+        monkeypatch.setattr(reader, "MAX_VALUES", 50)
+    text = f"{HEAD}steps:\n  a:\n    {step}\n"
+
+    (diagnostic,) = load_text(text).diagnostics
+
+    assert ("WF003", "the file holds more than 50 values") == (diagnostic.code, diagnostic.message)
+    assert text.index("set:") < diagnostic.span.start < len(text) - 10
+
+
+def test_both_readers_count_a_files_values_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        f"{HEAD}steps:\n  a:\n    set: {{ a: 1, 'b': [x, \"y\", [2]], c: }}\n"
+        "  b:\n    set:\n      - k: |\n          text\n        l:\n      - 3\n"
+    )
+    source = Source("f.yaml", text)
+    # The file, its two heads, the steps and two of them, and 8 and 5 values in these.
+    for most, is_refused in ((19, False), (18, True)):
+        for reader in (yaml_document, yaml_composer, yaml_plain_reader):
+            monkeypatch.setattr(reader, "MAX_VALUES", most)
+
+        plain, thorough = yaml_document.read_document(source), yaml_composer.compose(source)
+
+        assert is_refused == (plain.root is None) == (thorough.root is None)
+        assert plain.diagnostics == thorough.diagnostics
