@@ -12,6 +12,10 @@ This module imports nothing: every other room may stand on it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,24 @@ class FlowForgeError(Exception):
 
 class WorkflowError(FlowForgeError):
     """The workflow or its inputs are at fault: its author or caller must act."""
+
+
+class WrongInputsError(WorkflowError):
+    """Several inputs are wrong. errors: each of them; code and location are those of the first."""
+
+    def __init__(self, errors: Sequence[WorkflowError]) -> None:
+        """See the class."""
+        helps = dict.fromkeys(error.help for error in errors if error.help is not None)
+        super().__init__(
+            errors[0].code,
+            "; ".join(error.message for error in errors),
+            location=errors[0].location,
+            help="; ".join(helps) or None,
+        )
+        self.errors: tuple[WorkflowError, ...] = tuple(errors)
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
 
 
 class EngineError(FlowForgeError):

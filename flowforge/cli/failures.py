@@ -14,7 +14,7 @@ from flowforge import environment
 from flowforge.cli.exit_codes import ExitCode, exit_code_of, exit_code_of_run
 from flowforge.cli.output_files import DISK_IS_FULL
 from flowforge.cli.printing import print_note
-from flowforge.errors import FlowForgeError, WorkflowError
+from flowforge.errors import FlowForgeError, WorkflowError, WrongInputsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -61,9 +61,10 @@ def report(error: FlowForgeError, *, as_json: bool = False) -> ExitCode:
     """Tell an error on stderr, and as a JSON line on stdout if asked; returns its exit code."""
     print_note(str(error))
     if as_json:
-        print_json_line(
-            {"event": "error", "code": error.code, "message": error.message, "help": error.help}
-        )
+        for one in error.errors if isinstance(error, WrongInputsError) else (error,):
+            print_json_line(
+                {"event": "error", "code": one.code, "message": one.message, "help": one.help}
+            )
     return exit_code_of(error)
 
 

@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowforge.errors import WorkflowError
+from flowforge.language.inputs import require_right
 from flowforge.language.json_values import read_json
 from flowforge.view.texts import reason_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from flowforge.language.program import JsonValue
 
 
 def read_inputs(pairs: Sequence[str], file: Path | None) -> dict[str, JsonValue]:
-    """The inputs as given. Raises WorkflowError WF520."""
-    given = {} if file is None else _read_file(file)
+    """The inputs as given. Raises WorkflowError WF520; WrongInputsError for several."""
+    wrong: list[WorkflowError] = []
+    given: dict[str, JsonValue] = {}
     named: dict[str, str] = {}
+    if file is not None:
+        with _noted(wrong):
+            given = _read_file(file)
     for pair in pairs:
-        name, text = _split_pair(pair)
-        if name in named:
-            raise WorkflowError(
-                "WF520",
-                f"input {name!r} is given by two -i, {named[name]!r} and {text!r}",
-                help='leave one out; a list is written as JSON: -i \'NAME=["a", "b"]\'',
-            )
-        named[name] = text
-    return {**given, **{name: _content_of(name, text) for name, text in named.items()}}
+        with _noted(wrong):
+            _take_pair(pair, named)
+    for name, text in named.items():
+        with _noted(wrong):
+            given[name] = _content_of(name, text)
+    require_right(wrong)
+    return given
+
+
+@contextmanager
+def _noted(wrong: list[WorkflowError]) -> Generator[None]:
+    try:
+        yield
+    except WorkflowError as error:
+        wrong.append(error)
+
+
+def _take_pair(pair: str, named: dict[str, str]) -> None:
+    name, text = _split_pair(pair)
+    if name in named:
+        raise WorkflowError(
+            "WF520",
+            f"input {name!r} is given by two -i, {named[name]!r} and {text!r}",
+            help='leave one out; a list is written as JSON: -i \'NAME=["a", "b"]\'',
+        )
+    named[name] = text
 
 
 def _split_pair(pair: str) -> tuple[str, str]:

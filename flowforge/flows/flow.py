@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from flowforge.errors import WorkflowError
 from flowforge.flows.functions import function_name, location_of
 from flowforge.flows.values import json_value
-from flowforge.language.diagnostics import did_you_mean
+from flowforge.language.inputs import resolve_each
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -74,15 +74,11 @@ class Flow(Generic[P, T]):
         """Every input: given, else its default, of the type that the function says.
 
         A text given for an input that takes no text, as from a command line, is read as JSON.
-        Raises WorkflowError WF301, WF302, WF303.
+        Raises WorkflowError WF301, WF302, WF303; WrongInputsError for several.
         """
-        for name in given:
-            if name not in self._inputs:
-                known = ", ".join(self._inputs)
-                otherwise = f"inputs of this flow: {known}" if known else "it takes no inputs"
-                help = did_you_mean(name, self._inputs, otherwise)
-                raise WorkflowError("WF302", f"unknown input {name!r}", help=help)
-        return {name: self._value_of(one, given) for name, one in self._inputs.items()}
+        return resolve_each(
+            self._inputs, given, "flow", lambda name: self._value_of(self._inputs[name], given)
+        )
 
     @property
     def location(self) -> Location:

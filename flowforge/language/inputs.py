@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from flowforge.errors import WorkflowError
-from flowforge.language.diagnostics import did_you_mean
+from flowforge.errors import WorkflowError, WrongInputsError
+from flowforge.language.diagnostics import did_you_mean, near_miss
 from flowforge.language.json_values import kind_of_value, problem_with_json, read_json
 from flowforge.language.program import Required
 from flowforge.language.types import STRING, display_type, may_be
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from jsonschema import ValidationError
 
     from flowforge.language.program import Input, JsonValue, Program
+
+T = TypeVar("T")
 
 _SHOWN_CHARS = 60
 _PLAIN_KEYWORDS = frozenset(("type", "description", "title", "default", "examples"))
@@ -27,15 +29,51 @@ def resolve_inputs(program: Program, given: Mapping[str, JsonValue]) -> dict[str
 
     A text given for an input that takes no strings, as from a command line (`-i count=3`), is read
     as JSON; a string input takes the text exactly as it is.
-    Raises WorkflowError WF301, WF302, WF303.
+    Raises WorkflowError WF301, WF302, WF303; WrongInputsError for several.
     """
+    return resolve_each(
+        program.inputs, given, "workflow", lambda name: _value_of(program.inputs[name], given)
+    )
+
+
+def resolve_each(
+    known: Collection[str],
+    given: Collection[str],
+    taker: Literal["workflow", "flow"],
+    value_of: Callable[[str], T],
+) -> dict[str, T]:
+    """The value of every input that is known; all that is wrong is told together.
+
+    given: names. value_of: gives an input's value. Raises WorkflowError WF302 for names that are
+    not known, what `value_of` raises, and WrongInputsError for several of them.
+    """
+    wrong: list[WorkflowError] = []
+    meant: set[str | None] = set()
     for name in given:
-        if name not in program.inputs:
-            known = ", ".join(program.inputs)
-            otherwise = f"inputs of this workflow: {known}" if known else "it takes no inputs"
-            help = did_you_mean(name, program.inputs, otherwise)
-            raise WorkflowError("WF302", f"unknown input {name!r}", help=help)
-    return {name: _value_of(input_, given) for name, input_ in program.inputs.items()}
+        if name not in known:
+            listed = ", ".join(known)
+            otherwise = f"inputs of this {taker}: {listed}" if listed else "it takes no inputs"
+            help = did_you_mean(name, known, otherwise)
+            wrong.append(WorkflowError("WF302", f"unknown input {name!r}", help=help))
+            meant.add(near_miss(name, known))
+    values: dict[str, T] = {}
+    for name in known:
+        try:
+            values[name] = value_of(name)
+        except WorkflowError as error:
+            # What was given under a name misspelt is not missing.
+            if error.code != "WF301" or name not in meant:
+                wrong.append(error)
+    require_right(wrong)
+    return values
+
+
+def require_right(wrong: Sequence[WorkflowError]) -> None:
+    """Raise what is wrong with inputs, if anything is: the error, or all of them as one."""
+    if len(wrong) > 1:
+        raise WrongInputsError(wrong) from wrong[0]
+    if wrong:
+        raise wrong[0]
 
 
 def problem_with_value(schema: Mapping[str, JsonValue], value: JsonValue) -> str | None:

@@ -17,7 +17,7 @@ import anyio
 
 from flowforge.control.desk import Control
 from flowforge.control.orders import socket_path
-from flowforge.errors import FlowForgeError, WorkflowError
+from flowforge.errors import FlowForgeError, WorkflowError, WrongInputsError
 from flowforge.journal.names import new_run_id
 from flowforge.journal.records import RunBegun
 from flowforge.language.inputs import resolve_inputs
@@ -273,11 +273,15 @@ def _resolved(program: Program, given: Mapping[str, JsonValue]) -> dict[str, Jso
     try:
         return resolve_inputs(program, given)
     except WorkflowError as error:
-        # What helps on a command line is not what helps a client.
-        helps = {"WF301": 'give it in the body, under "inputs"', "WF302": error.help}
-        help = helps.get(error.code)
-        told = error.message if help is None else f"{error.message}; {help}"
-        raise bad_request(told, "inputs", error.code) from error
+        wrong = error.errors if isinstance(error, WrongInputsError) else (error,)
+        raise bad_request("; ".join(map(_told, wrong)), "inputs", error.code) from error
+
+
+def _told(error: WorkflowError) -> str:
+    # What helps on a command line is not what helps a client.
+    helps = {"WF301": 'give it in the body, under "inputs"', "WF302": error.help}
+    help = helps.get(error.code)
+    return error.message if help is None else f"{error.message}; {help}"
 
 
 @asynccontextmanager

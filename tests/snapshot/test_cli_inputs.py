@@ -243,3 +243,15 @@ def test_a_download_of_unknown_size_has_a_bar_that_only_moves() -> None:
 
     assert "org/model" in capture.get()
     assert "5.0/? MB" in capture.get()
+
+
+def test_all_inputs_that_are_wrong_are_told_in_one_go(workflow: Path) -> None:
+    of_form = flowforge("run", str(workflow), "-i", "nothing", "-i", "q=@none.txt", "-i", "n=1")
+    of_type = flowforge("run", str(workflow), "-i", "n=much", "-i", "a=1", "--json")
+
+    assert [2, 2] == [of_form.exit_code, of_type.exit_code]
+    assert 2 == of_form.stderr.count("error[WF520]: ")
+    assert ["WF302", "WF301", "WF303"] == [
+        json.loads(line)["code"] for line in of_type.stdout.splitlines()
+    ]
+    assert 3 == of_type.stderr.count("error[WF30")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import flowforge as ff
-from flowforge.errors import WorkflowError
+from flowforge.errors import WorkflowError, WrongInputsError
 from flowforge.language.inputs import resolve_inputs
 from flowforge.language.loader import load_text, require_program
 
@@ -85,3 +85,29 @@ def test_a_flow_refuses_what_is_no_text(given: dict[str, object], name: str) -> 
         sample.resolve_inputs(given)
 
     assert "WF303" == caught.value.code
+
+
+def told_by(given: dict[str, Any]) -> list[str]:
+    with pytest.raises(WrongInputsError) as told:
+        resolve_inputs(require_program(load_text(PROGRAM)), given)
+    assert told.value.code == told.value.errors[0].code
+    assert all(str(error) in str(told.value) for error in told.value.errors)
+    return [f"{error.code} {error.message.partition(',')[0]}" for error in told.value.errors]
+
+
+def test_all_that_is_wrong_with_inputs_is_told_together() -> None:
+    assert told_by({"n": "many", "l": "hello", "x": 1}) == [
+        "WF302 unknown input 'x'",
+        "WF301 input 'q' (string) is missing",
+        "WF303 input 'n' expects number",
+        "WF303 input 'l' expects array",
+    ]
+
+
+def test_an_input_under_a_name_misspelt_is_not_missing_too() -> None:
+    assert told_by({"topics": 1, "N": 1, "l": 5}) == [
+        "WF302 unknown input 'topics'",
+        "WF302 unknown input 'N'",
+        "WF301 input 'q' (string) is missing",
+        "WF303 input 'l' expects array",
+    ]
