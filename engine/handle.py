@@ -36,15 +36,23 @@ class EngineSequence:
     """A handle on one sequence of an engine. Used by one task at a time; `close` it when done.
 
     tokens: prompt and output, in order. The handle's own: read it, change it through the methods.
+    num_computed: so many of them, from the front, were computed for it or whom it was forked from.
     cut_usage: what the last generation cost if it was stopped early or failed; else None.
     """
 
-    def __init__(self, thread: EngineThread, sequence_id: SequenceId, tokens: list[int]) -> None:
+    def __init__(
+        self,
+        thread: EngineThread,
+        sequence_id: SequenceId,
+        tokens: list[int],
+        num_computed: int = 0,
+    ) -> None:
         self._thread = thread
         self._id = sequence_id
         self._is_closed = False
         self._is_generating = False
         self.tokens = tokens
+        self.num_computed = num_computed
         self.cut_usage: GenerationUsage | None = None
 
     def __repr__(self) -> str:
@@ -73,6 +81,7 @@ class EngineSequence:
         require(num_tokens >= 0, "num_tokens", "at least 0", num_tokens)
         if num_tokens < len(self.tokens):
             del self.tokens[num_tokens:]
+            self.num_computed = min(self.num_computed, num_tokens)
             if self._thread.is_running:
                 self._thread.post(lambda core: core.truncate(self._id, num_tokens))
 
@@ -113,7 +122,7 @@ class EngineSequence:
                 raise
         else:
             self._thread.post(lambda core: core.fork(self._id, child_id))
-        return EngineSequence(self._thread, child_id, tokens)
+        return EngineSequence(self._thread, child_id, tokens, min(self.num_computed, len(tokens)))
 
     async def prefill(self, *, is_spare: bool = False) -> GenerationUsage:
         """Compute the tokens that are there and keep the logits behind them for forks to sample.
@@ -195,7 +204,10 @@ class EngineSequence:
                         self.cut_usage = update.usage
                         raise update.error
                     if isinstance(update, TokensArrived):
+                        self.num_computed = len(self.tokens)
                         self.tokens += update.token_ids
+                    if isinstance(update, GenerationFinished):
+                        self.num_computed = max(self.num_computed, update.usage.prompt_tokens)
                     yield update
         finally:
             try:

@@ -319,11 +319,10 @@ class Scheduler:
     def _admit(self, draft: PlanDraft, *, is_busy: bool) -> None:
         if not self._has_room(draft):
             return
-        for sequence, known_len in self._admission.in_order(list(self._waiting), self._num_steps):
+        waiting = [one for one in self._waiting if not (is_busy and one.is_spare)]
+        for sequence, known_len in self._admission.in_order(waiting, self._num_steps):
             if not self._has_room(draft):
                 return
-            if is_busy and sequence.is_spare:
-                continue
             if self._admission.waits_for_a_prefix(sequence, known_len, self._running):
                 self._num_deferrals += 1
                 continue

@@ -52,6 +52,12 @@ _UNLIKE_ENDS = ("a", " 1", "\n", ".")
 """Of a text: the ids that are the same with all of them are taken to be those of its beginning."""
 
 
+_LEAST_PREPARED = 32
+"""Tokens: fewer cost a step of their own more than they cost beside what is asked in the end."""
+
+_LETTERS_A_TOKEN = 4
+
+
 class EngineConversation:
     """A conversation whose prefix is a sequence of the engine; see `Conversation`.
 
@@ -251,6 +257,9 @@ class EngineConversation:
         started_at = time.monotonic()
         self._cut = None
         before = len(self.sequence.tokens)
+        num_missing = before - self.sequence.num_computed
+        if before and num_missing + len(beginning) // _LETTERS_A_TOKEN < _LEAST_PREPARED:
+            return
         with_ends = [
             self._rest_of_prompt(self._history.with_message(Message("user", beginning + end)))
             for end in _UNLIKE_ENDS
