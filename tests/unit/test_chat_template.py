@@ -65,6 +65,21 @@ def test_a_prompt_is_the_golden_ids(
     assert case["expected"][key] == token_ids
 
 
+def test_control_texts_of_a_rendered_prompt_are_plain_ids(
+    template: ChatTemplate, tokenizer: Tokenizer, cases_dir: Path
+) -> None:
+    lines = (cases_dir / "yaml" / "templates.jsonl").read_text(encoding="utf-8").splitlines()
+    (text,) = (case["expected"] for case in map(json.loads, lines) if case["id"] == "t12")
+
+    token_ids = template.render([Message("system", "S"), Message("user", text)])
+
+    plain = [44, 108, 306, 79, 486, 108, 46]
+    turn = tokenizer.encode(f"user\n{text}")
+    assert 2 == sum(turn[idx : idx + len(plain)] == plain for idx in range(len(turn)))
+    assert set() == {1, 2} & set(turn)
+    assert turn == token_ids[7:-6]
+
+
 def test_without_a_generation_prompt_the_turn_just_closes(
     template: ChatTemplate, cases: Cases
 ) -> None:
