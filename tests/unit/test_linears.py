@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,6 @@ import torch
 from gguf.quants import dequantize, quantize
 
 from flowforge.engine.cores import num_usable_cores
-from flowforge.engine.models import kernel_choice
 from flowforge.engine.models.linears import (
     ChosenLinear,
     LinearMaker,
@@ -225,62 +223,6 @@ def test_what_the_kernels_cannot_do_is_torchs_or_refused(
     assert "EN234" == caught.value.code
     assert isinstance(maker.make(weight, None), TorchLinear)
     assert [] == maker.choices
-
-
-def test_small_matrices_are_not_measured(kernels: LinearLibrary) -> None:
-    maker = LinearMaker("measured", NativeKernels(kernels))
-
-    assert isinstance(maker.make(torch.zeros((64, 64)), None), TorchLinear)
-
-
-def test_an_operator_s_choice_is_taken_without_measuring(
-    kernels: LinearLibrary, tmp_path: Path
-) -> None:
-    maker = maker_at(kernels, tmp_path)
-
-    kernel_choice.choose_kernels(maker, 3)
-
-    assert [3] == [choice.most_rows for choice in maker.choices]
-    assert [] == [*tmp_path.iterdir()]
-
-
-def maker_at(kernels: LinearLibrary, folder: Path) -> LinearMaker:
-    """With one matrix to choose for; what is measured is kept in a folder."""
-    elsewhere = LinearLibrary(kernels.path)
-    elsewhere.path = folder / "linear.so"
-    maker = LinearMaker("measured", NativeKernels(elsewhere))
-    maker.make(torch.ones((2048, 64)), None)
-    return maker
-
-
-def test_a_choice_is_measured_once_and_read_by_the_next_start(
-    kernels: LinearLibrary, tmp_path: Path
-) -> None:
-    maker = maker_at(kernels, tmp_path)
-
-    kernel_choice.choose_kernels(maker)
-
-    (path,) = tmp_path.glob("*.json")
-    measured = json.loads(path.read_text(encoding="utf-8"))
-    assert {"float32 2048x64": maker.choices[0].most_rows} == measured
-    path.write_text('{"float32 2048x64": 5}', encoding="utf-8")
-    kernel_choice.choose_kernels(maker)
-    assert [5] == [choice.most_rows for choice in maker.choices]
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"float32 2048x64": "many"}', '{"float32'])
-def test_a_damaged_file_of_choices_is_measured_again(
-    kernels: LinearLibrary, tmp_path: Path, content: str
-) -> None:
-    maker = maker_at(kernels, tmp_path)
-    name = f"linear-{torch.__version__}-{torch.get_num_threads()}.json"
-    (tmp_path / name).write_text(content, encoding="utf-8")
-
-    kernel_choice.choose_kernels(maker)
-
-    assert (
-        maker.choices[0].most_rows == json.loads((tmp_path / name).read_text())["float32 2048x64"]
-    )
 
 
 # --- the compiler ------------------------------------------------------------------------------
