@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, get_args
 from flowforge.language.checker import KEYS, LANGUAGE_VERSION
 from flowforge.language.common_keys import COMMON_KEYS
 from flowforge.language.remote_models import MODEL_KEYS, Dialect
+from flowforge.language.schema_nodes import (
+    LISTS_OF_SCHEMAS,
+    MAPS_OF_SCHEMAS,
+    SCHEMA_TYPES,
+    SCHEMAS,
+)
 from flowforge.language.steps import VERBS
 from flowforge.language.types import TYPE_WORDS
 
@@ -100,8 +106,8 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 _TOP_KEYS: dict[str, Schema] = {
     "flowforge": {"const": LANGUAGE_VERSION, "description": "The version of the language."},
     "name": {"type": ["string", "number"], "description": "The name of the workflow."},
-    "types": _named({"type": "object"}, "JSON Schemas by name."),
-    "inputs": _named({"$ref": "#/$defs/type"}, "Values that the caller gives."),
+    "types": _named({"$ref": "#/$defs/schema"}, "JSON Schemas by name."),
+    "inputs": _named({"$ref": "#/$defs/input"}, "Values that the caller gives."),
     "secrets": _strings("Variables of the environment that calls and servers may be given."),
     "tools": _named({"$ref": "#/$defs/tool"}, "Tools that steps may call."),
     "models": _named({"$ref": "#/$defs/model"}, "Models of other servers, for remote/NAME."),
@@ -266,12 +272,41 @@ _TOOL_USE: Schema = {
     "on_rounds": _words("What follows after 'rounds' turns with calls.", "answer", "fail"),
     "on_tool_error": _words("What follows when a call fails.", "tell", "fail"),
 }
+_TYPE_WORD: Schema = {"type": "string", "examples": [*TYPE_WORDS]}
+_SCHEMA_TYPE: Schema = {"enum": [*SCHEMA_TYPES]}
+_INNER: Schema = {"$ref": "#/$defs/inner_schema"}
+_SCHEMA_PARTS: Schema = {
+    **dict.fromkeys(SCHEMAS, _INNER),
+    **{key: {"type": "object", "additionalProperties": _INNER} for key in MAPS_OF_SCHEMAS},
+    **{key: {"type": "array", "items": _INNER} for key in LISTS_OF_SCHEMAS},
+}
 _DEFINITIONS: Schema = {
     "value": {"description": "Any value; texts in it may hold ${ … }."},
     "text": {"type": ["string", "number", "boolean"]},
     "condition": {"type": ["string", "boolean"]},
     "duration": {"type": "string", "pattern": _DURATION},
-    "type": {"anyOf": [{"type": "string", "examples": [*TYPE_WORDS]}, {"type": "object"}]},
+    "type": {"anyOf": [_TYPE_WORD, {"$ref": "#/$defs/schema"}]},
+    "input": {
+        "anyOf": [
+            _TYPE_WORD,
+            {
+                "type": "object",
+                "properties": {
+                    **_SCHEMA_PARTS,
+                    "type": {"anyOf": [_TYPE_WORD, {"type": "array", "items": _SCHEMA_TYPE}]},
+                },
+            },
+        ]
+    },
+    "schema": {
+        "description": "A JSON Schema.",
+        "type": "object",
+        "properties": {
+            "type": {"anyOf": [_SCHEMA_TYPE, {"type": "array", "items": _SCHEMA_TYPE}]},
+            **_SCHEMA_PARTS,
+        },
+    },
+    "inner_schema": {"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/schema"}]},
     "steps": {
         "type": "object",
         "minProperties": 1,

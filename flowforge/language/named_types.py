@@ -166,8 +166,10 @@ def schema_of_entry(
 def _problems_of(
     schema: JsonValue, checker: SchemaChecker | None, use: SchemaUse
 ) -> list[SchemaProblem]:
-    unknown = problems_in_schema(schema)
-    return unknown if unknown or checker is None else checker(schema, use)
+    slips = problems_in_schema(schema)
+    told = {slip.pointer for slip in slips}
+    others = [] if checker is None else checker(schema, use)
+    return [*slips, *(one for one in others if one.pointer not in told)]
 
 
 def report_problems(

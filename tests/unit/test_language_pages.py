@@ -59,6 +59,15 @@ def test_a_workflow_satisfies_the_editor_schema(path: pathlib.Path) -> None:
         "steps: { a: { set: 1, timeout: 30 } }",
         "step: { a: { set: 1 } }",
         "steps: { 'a b': { set: 1 } }",
+        "steps: { a: { user: hi, gen: { json: { type: strng } } } }",
+        "steps: { a: { user: hi, gen: { json: { type: array, items: { type: strng } } } } }",
+        "steps: { a: { user: hi, gen: { json: { anyOf: [{ type: int }] } } } }",
+        "steps: { a: { user: hi, gen: { json: { type: [string, null] } } } }",
+        "steps: { a: { user: hi, gen: { json: { properties: { b: string } } } } }",
+        "types: { T: { properties: { b: { type: strng } } } }\nsteps: { a: { set: 1 } }",
+        "inputs: { i: { type: array, items: { type: strng } } }\nsteps: { a: { set: 1 } }",
+        "inputs: { i: { type: [strng] } }\nsteps: { a: { set: 1 } }",
+        "tools: { t: { python: 'm:f', returns: { type: strng } } }\nsteps: { a: { set: 1 } }",
     ],
 )
 def test_the_editor_schema_refuses_what_check_refuses(text: str) -> None:
@@ -66,6 +75,23 @@ def test_the_editor_schema_refuses_what_check_refuses(text: str) -> None:
 
     validator = jsonschema.Draft202012Validator(editor_schema())
     assert not validator.is_valid(_value(HEAD + text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "steps: { a: { user: hi, gen: { json: { type: [string, 'null'], enum: [strng] } } } }",
+        "types: { T: { type: string } }\nsteps: { a: { user: hi, gen: { json: T } } }",
+        "types: { T: { type: string } }\ninputs: { i: { type: T } }\nsteps: { a: { set: 1 } }",
+        "inputs: { i: { type: any, default: 1 } }\nsteps: { a: { set: 1 } }",
+        "inputs: { i: { type: object, properties: { type: true } } }\nsteps: { a: { set: 1 } }",
+    ],
+)
+def test_the_editor_schema_takes_types_as_check_does(text: str) -> None:
+    assert load_text(HEAD + text).program is not None
+
+    validator = jsonschema.Draft202012Validator(editor_schema())
+    assert [] == [error.message for error in validator.iter_errors(_value(HEAD + text))]
 
 
 def test_the_editor_schema_knows_every_key_of_every_verb() -> None:
