@@ -63,13 +63,18 @@ _NOTES = {
 
 - answers that were cut off (WF501), are not JSON (WF412), break their schema (WF413), are none of
   the choices or do not match their regex (WF513), do not fit their grammar (WF433), are refused
-  by the validators of a type (WF603) or blocked by a hook (WF427);
+  by the validators of a type (WF603) or blocked by a hook (WF427), take too long to parse (WF434)
+  or outgrow their constraint (WF418), call tools in too many turns (WF424), or do not end a loop in
+  its rounds (WF508);
 - a `timeout` that was reached (WF504);
 - failures of the engine, of a server (EN) or of a tool (TL), but for those that every try would
-  meet again: a tool that cannot be called so (TL1), a prompt that cannot fit (EN202), a model's
-  files (EN3), and what a server refuses (EN402, EN404, EN405, EN407, EN410);
-- a join that was not met (WF507), and any step with steps in it: where this holds for each of the
-  failures within.
+  meet again: a model that is not there or cannot be loaded (EN1, but for EN103 and EN104, which are
+  of fetching it), a request that the engine does not take or that cannot fit (EN201 to EN210), its
+  settings, or the end of one of its processes (EN230 to EN237, but for EN232, which is of memory),
+  a tokenizer or template (EN3), what a server refuses (EN402, EN404, EN405, EN407, EN410), a tool
+  that cannot be called so (TL1) or is not there (TL302);
+- a join whose branches failed (WF507), and any step with steps in it: where this holds for each of
+  the failures within. A join with too few branches has as few at each try, and fails at once.
 
 All else is for the author to change, and fails at once. Each try draws with a seed of its own.
 The engine's answer is the same again where `temperature` is 0, as it is without a word on it.""",

@@ -27,7 +27,7 @@ from flowforge.runtime.graph import CATCH, FINALLY
 from flowforge.runtime.joins import error_value
 from flowforge.runtime.layers import Layered
 from flowforge.runtime.next_uses import tell_next_uses
-from flowforge.runtime.retries import backoff_s, is_worth_trying
+from flowforge.runtime.retries import backoff_s, is_worth_trying, lacks_branches
 from flowforge.runtime.scopes import open_body
 from flowforge.runtime.state import Fails, Stage, Status
 from flowforge.runtime.verbs import rules_of
@@ -107,11 +107,12 @@ def _tell_start(after: Consequences, step: StepState) -> None:
 
 def _after_failure(after: Consequences, step: StepState, verdict: Fails) -> None:
     failures = failures_of(step, verdict)
+    is_in_vain = lacks_branches(verdict.error, step.failures)
     give_up_branches_over(after, step)
     release_all(after, step)
     retry, catch = step.node.step.retry, step.node.step.catch
     is_worth_it = retry is not None and all(is_worth_trying(retry, one.error) for one in failures)
-    if retry is not None and step.attempt < retry.attempts and is_worth_it:
+    if retry is not None and step.attempt < retry.attempts and is_worth_it and not is_in_vain:
         _retry(after, step, failures, retry)
     elif catch is not None and (not catch.codes or failures[0].error.code.startswith(catch.codes)):
         _catch(after, step, failures)

@@ -303,7 +303,51 @@ def test_an_author_error_is_never_tried_again() -> None:
     assert [("a#3", "EN900")] == failures(step_, said={"a": LOST, "a#2": LOST, "a#3": LOST})
 
 
-@pytest.mark.parametrize("code", ["WF412", "WF413", "WF427", "WF433", "WF501", "WF513", "WF603"])
+@pytest.mark.parametrize("code", ["EN112", "EN202", "EN233", "EN302", "EN405", "TL103", "TL302"])
+def test_what_every_try_would_meet_again_is_never_tried_again(code: str) -> None:
+    step_ = gen("a", keys={"retry": Retry(3, 0.2, 2.0, 9.0, "full")})
+
+    assert [("a", code)] == failures(step_, said={"a": EngineError(code, "as before")})
+
+
+@pytest.mark.parametrize("code", ["EN103", "EN220", "EN232", "EN401", "EN411", "TL201", "TL303"])
+def test_what_may_pass_by_itself_is_tried_again(code: str) -> None:
+    step_ = gen("a", keys={"retry": Retry(2, 0.2, 2.0, 9.0, "full")})
+    wrong = EngineError(code, "for now")
+
+    assert isinstance(Stage(program(step_), answers({"a": wrong})).run(), Succeeded)
+
+
+@pytest.mark.parametrize("items", ["[]", "[1]"])
+def test_a_join_with_too_few_branches_fails_at_once_and_runs_none(items: str) -> None:
+    retry = Retry(3, 0.2, 2.0, 9.0, "full")
+    step_ = for_each("all", items, block(gen("one")), join=Quorum(2), retry=retry)
+    stage = Stage(program(step_))
+
+    outcome = stage.run()
+
+    assert isinstance(outcome, Broken)
+    assert [("all", "WF507")] == [(one.path, one.error.code) for one in outcome.failures]
+    assert [] == paths(stage, StepRetried)
+    assert ["all"] == paths(stage, StepStarted)
+
+
+def test_a_join_whose_branches_failed_is_tried_again() -> None:
+    retry = Retry(2, 0.2, 2.0, 9.0, "full")
+    step_ = for_each("all", "[1, 2]", block(gen("one")), join=Quorum(2), retry=retry)
+    stage = Stage(program(step_), answers({"all[0]/one": LOST}))
+
+    assert isinstance(stage.run(), Succeeded)
+    assert ["all"] == paths(stage, StepRetried)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *("WF412", "WF413", "WF418", "WF424", "WF427", "WF433", "WF434", "WF501", "WF508"),
+        *("WF513", "WF603"),
+    ],
+)
 def test_an_answer_that_is_of_no_use_is_asked_for_again(code: str) -> None:
     wrong = WorkflowError(code, "not this one")
     step_ = gen("a", keys={"retry": Retry(3, 0.2, 2.0, 9.0, "full")})

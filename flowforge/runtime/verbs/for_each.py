@@ -80,6 +80,8 @@ class ForEachRules(VerbRules[ForEach]):
             )
         if not items:
             return _decide(verb, context, ForEachMemory((), 0))
+        # Fails where there are fewer items than it needs, before the first of them costs anything.
+        join_branches(verb.join, range(len(items)), {}, context.scope)
         num_first = len(items) if verb.limit is None else min(verb.limit, len(items))
         memory = ForEachMemory(tuple(items), num_first)
         return Reaction(memory, tuple(_branch(verb, memory, idx) for idx in range(num_first)))
