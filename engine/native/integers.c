@@ -24,8 +24,6 @@ typedef int8_t bytes __attribute__((vector_size(4 * LANES)));
 
 /* --- rounding -------------------------------------------------------------------------------- */
 
-INLINE vec larger(vec a, vec b) { return chosen(a > b, a, b); }
-
 /* As `exponential` rounds. */
 INLINE ivec nearest(vec x) {
   return __builtin_convertvector((x + all(12582912.0f)) - all(12582912.0f), ivec);

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+static inline int64_t least(int64_t first, int64_t second) { return first < second ? first : second; }
+
 enum kind { F32 = 0, BF16 = 1, Q4_0 = 2, Q4_1 = 3, Q8_0 = 4 };
 
 /* A transposed matrix, [num_outputs, depth]; four and eight bits are packed. */

@@ -137,8 +137,6 @@ static void share(const struct work *work, struct counter **counter, part comput
   wait_for(of_part, (int32_t)num_pieces);
 }
 
-INLINE int64_t least(int64_t first, int64_t second) { return first < second ? first : second; }
-
 /* --- parts of a layer ------------------------------------------------------------------------ */
 
 static float sum_lanes(vec a) {
@@ -312,15 +310,13 @@ static void round_attended(const struct work *work, int64_t piece, int64_t num_p
 
 INLINE vec silu(vec x) {
   vec turned = all(0.0f) - x;
-  ivec is_high = turned > all(88.0f);
-  return x / (all(1.0f) + exponential(chosen(is_high, all(88.0f), turned)));
+  return x / (all(1.0f) + exponential(smaller(all(88.0f), turned)));
 }
 
 /* x (1 + tanh(u)) / 2 = x / (1 + e^(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3) */
 INLINE vec gelu_tanh(vec x) {
   vec turned = all(-1.5957691216057308f) * (x + all(0.044715f) * x * x * x);
-  ivec is_high = turned > all(88.0f);
-  return x / (all(1.0f) + exponential(chosen(is_high, all(88.0f), turned)));
+  return x / (all(1.0f) + exponential(smaller(all(88.0f), turned)));
 }
 
 /* Gate and up of some panels, and their product in the place of up. */

@@ -11,9 +11,9 @@
 #define VECS (PANEL / LANES)
 
 INLINE vec load_halves(const uint8_t *at) {
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && LANES == 16
   return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at));
-#elif defined(__F16C__)
+#elif defined(__F16C__) && LANES == 8
   return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
 #else
   vec values;

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 #include <string.h>
-#if defined(__FMA__) || defined(__F16C__)
+#if defined(__AVX__) || defined(__FMA__) || defined(__F16C__)
 #include <immintrin.h>
 #endif
 
@@ -58,10 +58,35 @@ INLINE vec chosen(ivec is_first, vec first, vec second) {
   return (vec)(((ivec)first & is_first) | ((ivec)second & ~is_first));
 }
 
+/* The second where either is NaN. */
+INLINE vec larger(vec first, vec second) {
+#if defined(__AVX__) && LANES == 8
+  return (vec)_mm256_max_ps((__m256)first, (__m256)second);
+#else
+  return chosen(first > second, first, second);
+#endif
+}
+
+INLINE vec smaller(vec first, vec second) {
+#if defined(__AVX__) && LANES == 8
+  return (vec)_mm256_min_ps((__m256)first, (__m256)second);
+#else
+  return chosen(first < second, first, second);
+#endif
+}
+
+/* In a register: else compilers load it anew for each of its uses, which costs more. */
+INLINE vec held(vec values) {
+#if defined(__AVX__) && LANES == 8
+  __asm__("" : "+x"(values));
+#endif
+  return values;
+}
+
 /* e^x within 2e-7 of it, 0 below -87, for x up to 88; NaN stays NaN. After Cephes' expf (Moshier). */
 INLINE vec exponential(vec x) {
   ivec is_low = x < all(-87.0f);
-  vec bounded = chosen(is_low, all(-87.0f), x);
+  vec bounded = larger(all(-87.0f), x);
   vec turns = bounded * all(1.44269504088896341f);
   vec rounded = (turns + all(12582912.0f)) - all(12582912.0f); /* to the nearest integer */
   vec rest = multiply_add(rounded, all(-0.693359375f), bounded);
@@ -75,6 +100,25 @@ INLINE vec exponential(vec x) {
   sum = multiply_add(sum, rest * rest, rest + all(1.0f));
   ivec power = (__builtin_convertvector(rounded, ivec) + 127) << 23;
   vec result = sum * (vec)power;
+  return (vec)((ivec)result & ~is_low);
+}
+
+#define LOG2_E 1.44269504088896341f
+
+/* 2^x within 2e-7 of it, 0 below -126, for x up to 127; NaN stays NaN. The polynomial is 1 at 0 and
+ * has the least largest error otherwise. */
+INLINE vec power_of_two(vec x) {
+  ivec is_low = x < all(-126.0f);
+  vec bounded = larger(all(-126.0f), x);
+  vec shifted = bounded + all(12582912.0f); /* the nearest integer is in its last bits */
+  vec rest = bounded - (shifted - all(12582912.0f));
+  vec sum = all(1.3269407209e-3f);
+  sum = multiply_add(sum, rest, all(9.6712941304e-3f));
+  sum = multiply_add(sum, rest, all(5.5507112294e-2f));
+  sum = multiply_add(sum, rest, all(2.4022246897e-1f));
+  sum = multiply_add(sum, rest, all(6.9314700365e-1f));
+  sum = multiply_add(sum, rest, all(1.0f));
+  vec result = sum * (vec)(((ivec)shifted + 127) << 23);
   return (vec)((ivec)result & ~is_low);
 }
 

@@ -82,9 +82,13 @@ def test_threads_change_no_bit(library: AttentionLibrary, name: str) -> None:
     assert torch.equal(in_chunks(library, LAYERS[name], 50), found)
 
 
-def test_rows_that_hold_no_number_show(library: AttentionLibrary) -> None:
+@pytest.mark.parametrize(
+    "bits", [0x7FC00000, 0x7F8001FF, -0x400000], ids=["quiet", "signalling", "negative"]
+)
+def test_rows_that_hold_no_number_show(library: AttentionLibrary, bits: int) -> None:
     q, k, v = (part[:1] for part in text(2))
-    rows = torch.full((1, 2, NUM_KV_HEADS, LENGTH, HEAD_DIM), torch.nan)
+    no_number = torch.tensor(bits, dtype=torch.int32).view(torch.float32)
+    rows = no_number.expand((1, 2, NUM_KV_HEADS, LENGTH, HEAD_DIM)).clone()
     span = Span(0, 1, ((0, TILE + 1),))
 
     step = CompiledAttention(library, rows, torch.tensor([TILE]), (span,))
@@ -92,25 +96,41 @@ def test_rows_that_hold_no_number_show(library: AttentionLibrary) -> None:
     assert step.attend(0, q, k, v, LAYERS["all"]).isnan().all()
 
 
+# Numbers of queries about those that registers and batches hold; all kinds of a result's end.
+@pytest.mark.parametrize(
+    ("num_branches", "num_heads", "num_kv_heads", "head_dim"),
+    [(3, 6, 3, 40), (7, 8, 1, 64), (25, 4, 2, 48), (49, 2, 2, 32), (33, 9, 3, 64), (5, 1, 1, 8)],
+)
+@pytest.mark.parametrize("name", LAYERS)
 def test_branches_of_a_shared_beginning_have_the_bits_of_each_alone(
     library: AttentionLibrary,
+    name: str,
+    num_branches: int,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
 ) -> None:
     generator = torch.Generator().manual_seed(5)
-    rows = torch.randn((1, 2, NUM_KV_HEADS, 8 * TILE, HEAD_DIM), generator=generator)
-    shared = 2 * TILE
-    spans = tuple(Span(idx, 1, ((0, shared), (shared + 40 * idx, 3 + 9 * idx))) for idx in range(3))
-    slots = torch.tensor([sum(span.ranges[-1]) - 1 for span in spans])
-    q, k, v = (part[:3] for part in text(3))
-    segments = (Segment(0, shared, (0, 1, 2)),)
+    shared, places = (
+        2 * TILE,
+        [(2 * TILE + 40 * idx, 3 + 9 * idx % 37) for idx in range(num_branches)],
+    )
+    num_slots = shared + 40 * num_branches
+    rows = torch.randn((1, 2, num_kv_heads, num_slots, head_dim), generator=generator)
+    spans = tuple(Span(idx, 1, ((0, shared), place)) for idx, place in enumerate(places))
+    slots = torch.tensor([start + length - 1 for start, length in places])
+    q = torch.randn((num_branches, num_heads, head_dim), generator=generator)
+    k, v = torch.randn((2, num_branches, num_kv_heads, head_dim), generator=generator)
+    segments = (Segment(0, shared, tuple(range(num_branches))),)
 
     together = CompiledAttention(library, rows, slots, spans, segments)
-    found = together.attend(0, q, k, v, LAYERS["all"])
+    found = together.attend(0, q, k, v, LAYERS[name])
 
-    assert shared + 3 + 12 + 21 == together.num_rows_read
+    assert shared + sum(length for _, length in places) == together.num_rows_read
     for idx, span in enumerate(spans):
         one = slice(idx, idx + 1)
         alone = CompiledAttention(library, rows, slots[one], (Span(0, 1, span.ranges),))
-        assert torch.equal(found[one], alone.attend(0, q[one], k[one], v[one], LAYERS["all"]))
+        assert torch.equal(found[one], alone.attend(0, q[one], k[one], v[one], LAYERS[name]))
 
 
 @pytest.mark.usefixtures("library")
