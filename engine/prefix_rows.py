@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from flowforge.engine.kv.audit import KvAudit
-    from flowforge.engine.kv.cache import KvCache, RowCopy, RowMove
+    from flowforge.engine.kv.cache import KvCache
+    from flowforge.engine.kv.moves import RowCopy, RowMove
     from flowforge.engine.kv.path import KvPath
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.engine.kv.store import RowKind

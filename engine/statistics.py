@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowforge.engine.kv.cache import KvStatistics
+    from flowforge.engine.kv.kv_statistics import KvStatistics
     from flowforge.engine.mask_filling import MaskStatistics
 
 

@@ -12,7 +12,7 @@ from flowforge.engine.attention.reads import Segment, Span
 
 if TYPE_CHECKING:
     from flowforge.engine.attention.reads import Ranges
-    from flowforge.engine.kv.cache import RowMove
+    from flowforge.engine.kv.moves import RowMove
     from flowforge.engine.kv.path import KvPath
     from flowforge.engine.step_plan import Chunk, StepPlan
 

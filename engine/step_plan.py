@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flowforge.engine.kv.cache import RowMove
+    from flowforge.engine.kv.moves import RowMove
     from flowforge.engine.kv.nodes import Node
     from flowforge.engine.kv.sharing import SharedRun
     from flowforge.engine.sequence import Flight, Sequence

@@ -16,7 +16,7 @@ from flowforge.engine.kernels.dialect import Tensor, block_of, jit, to_fp8
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowforge.engine.kv.cache import RowCopy
+    from flowforge.engine.kv.moves import RowCopy
 
 _COPY_BLOCK = 1024
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
-from flowforge.engine.kv.cache import RowCopy
 from flowforge.engine.kv.host_tier import Offload, Restore
+from flowforge.engine.kv.moves import RowCopy
 from flowforge.errors import InternalError
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from flowforge.engine.kv.cache import RowMove
     from flowforge.engine.kv.host_tier import HostSlot
+    from flowforge.engine.kv.moves import RowMove
     from flowforge.engine.kv.pool import PageId
     from flowforge.engine.kv.prefix_tree import Namespace
 

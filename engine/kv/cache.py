@@ -9,38 +9,25 @@ Page ownership, at any time: free, or private to one path, or in the tree (a nod
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from flowforge.engine.kv.host_tier import HostStatistics, HostTier, Offload, Restore
+from flowforge.engine.kv.host_tier import HostStatistics
+from flowforge.engine.kv.kv_statistics import KvStatistics
+from flowforge.engine.kv.moves import RowCopy
 from flowforge.engine.kv.nodes import Tail
 from flowforge.engine.kv.path import KvPath
-from flowforge.engine.kv.pool import PageId, PagePool
+from flowforge.engine.kv.pool import PagePool
 from flowforge.engine.kv.prefix_tree import PrefixTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flowforge.engine.kv.expectation import Expectation
+    from flowforge.engine.kv.host_tier import HostTier, Offload, Restore
     from flowforge.engine.kv.nodes import Node
+    from flowforge.engine.kv.pool import PageId
     from flowforge.engine.kv.prefix_tree import Namespace
-
-
-@dataclass(frozen=True, slots=True)
-class RowCopy:
-    """Copy the first `num_rows` rows of a page, in all layers, into another.
-
-    Must be carried out before anything else is asked of the cache that could free the source page
-    *and* write to it: in the order received, before the step's forward pass, is enough.
-    """
-
-    source: PageId
-    target: PageId
-    num_rows: int
-
-
-RowMove: TypeAlias = RowCopy | Offload | Restore
-"""What is done with rows before a step's forward pass, in the order in which it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +40,6 @@ class ShortBy:
     """Nothing was taken: that many more pages would have to be released first."""
 
     num_pages: int
-
-
-@dataclass(frozen=True, slots=True)
-class KvStatistics:
-    """Pages: free + cached + held = total. held: private, or in the tree with a live path.
-
-    num_namespaces: those with a page, a path or an expectation.
-    Counters since the start: tokens found in the tree, rows copied by partial matches, pages
-    evicted, duplicate pages merged.
-    """
-
-    pages_total: int
-    pages_free: int
-    pages_cached: int
-    pages_held: int
-    pages_peak_held: int
-    num_namespaces: int
-    reused_tokens: int
-    copied_tokens: int
-    evicted_pages: int
-    merged_pages: int
-    host: HostStatistics = field(default_factory=HostStatistics)
 
 
 class KvCache:
@@ -102,7 +67,6 @@ class KvCache:
         self._reused_tokens = 0
         self._copied_tokens = 0
         self._evicted_pages = 0
-        self._merged_pages = 0
 
     @property
     def num_available(self) -> int:
@@ -227,9 +191,7 @@ class KvCache:
         if num_missing > self.num_available:
             return ShortBy(num_missing - self.num_available)
         self._make_free(num_missing)
-        last = path.extents[-1] if path.extents else None
-        after = PageId(last.first_page + last.num_pages - 1) if last is not None else None
-        for page in self._pool.allocate(num_missing, after=after):
+        for page in self._pool.allocate(num_missing, after=path.last_page):
             self._push_private(path, page)
         self._note_peak()
         return Reserved()
@@ -340,7 +302,6 @@ class KvCache:
             reused_tokens=self._reused_tokens,
             copied_tokens=self._copied_tokens,
             evicted_pages=self._evicted_pages,
-            merged_pages=self._merged_pages,
             host=HostStatistics() if self._host is None else self._host.statistics(),
         )
 
@@ -373,7 +334,7 @@ class KvCache:
         owners += [tail.page for tail in self._tree.tails() if not tail.is_live]
         through: dict[int, int] = {}
         for path in self._paths:
-            self._check_path(path)
+            path.check_invariants(self.page_size)
             owners += path.private
             for node in path.nodes:
                 through[id(node)] = through.get(id(node), 0) + 1
@@ -400,17 +361,6 @@ class KvCache:
         path.nodes, path.private, path.extents, path.tail = [], [], [], None
         path.num_tokens = 0
 
-    def _check_path(self, path: KvPath) -> None:
-        pages = [node.page for node in path.nodes] + list(path.private)
-        in_extents = [e.first_page + i for e in path.extents for i in range(e.num_pages)]
-        assert pages == in_extents, "extents differ from the pages"
-        tail_len = len(path.tail.tokens) if path.tail is not None else 0
-        assert path.num_tokens == len(path.nodes) * self.page_size + tail_len
-        if path.tail is not None:
-            assert path.tail.is_live, "a path's tail is not live"
-            assert path.tail.parent is path.tip, "a tail does not hang at its path's tip"
-            assert path.tail.page == path.private[0], "a tail is not in the first private page"
-
     def _walk_to(self, path: KvPath, node: Node) -> None:
         assert node.page is not None and not path.private
         self._tree.hold(node)
@@ -429,7 +379,6 @@ class KvCache:
         path.tail = None
         if not is_new:
             self._pool.release([tail.page])
-            self._merged_pages += 1
             path.extents = []
             for shared in path.nodes:
                 assert shared.page is not None
@@ -466,9 +415,7 @@ class KvCache:
             # Making room may have had the host forget this one.
             if self._pool.num_free == 0 or one.slot is None:
                 break
-            last = path.extents[-1] if path.extents else None
-            after = None if last is None else PageId(last.first_page + last.num_pages - 1)
-            (page,) = self._pool.allocate(1, after=after)
+            (page,) = self._pool.allocate(1, after=path.last_page)
             self._host.restore(one, page)
             node, is_new = self._tree.insert(path.tip, one.tokens, page)
             assert is_new, "what the tree holds is not looked for in the host"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from flowforge.engine.kv.pool import PageId
+
 if TYPE_CHECKING:
     from flowforge.engine.kv.nodes import Node, Tail
-    from flowforge.engine.kv.pool import PageId
 
 
 @dataclass(slots=True)
@@ -44,6 +45,13 @@ class KvPath:
         """Pages this path reads or may write."""
         return len(self.nodes) + len(self.private)
 
+    @property
+    def last_page(self) -> PageId | None:
+        """The page that a next one had best lie behind; None where there is none."""
+        if not self.extents:
+            return None
+        return PageId(self.extents[-1].first_page + self.extents[-1].num_pages - 1)
+
     def push(self, page: PageId) -> None:
         """Note a page behind the last one in the extents."""
         last = self.extents[-1] if self.extents else None
@@ -60,3 +68,15 @@ class KvPath:
             num_pages -= taken
             if self.extents[-1].num_pages == 0:
                 self.extents.pop()
+
+    def check_invariants(self, page_size: int) -> None:
+        """AssertionError unless pages, extents, tail and number of tokens agree."""
+        pages = [node.page for node in self.nodes] + list(self.private)
+        in_extents = [e.first_page + i for e in self.extents for i in range(e.num_pages)]
+        assert pages == in_extents, "extents differ from the pages"
+        tail_len = len(self.tail.tokens) if self.tail is not None else 0
+        assert self.num_tokens == len(self.nodes) * page_size + tail_len
+        if self.tail is not None:
+            assert self.tail.is_live, "a path's tail is not live"
+            assert self.tail.parent is self.tip, "a tail does not hang at its path's tip"
+            assert self.tail.page == self.private[0], "a tail is not in the first private page"

@@ -9,14 +9,14 @@ import torch
 
 from flowforge.engine.float8 import FLOAT8, SCALE
 from flowforge.engine.kernels.presence import has_kernels
-from flowforge.engine.kv.cache import RowCopy
 from flowforge.engine.kv.host_rows import HostRows
 from flowforge.engine.kv.host_tier import Offload, Restore
+from flowforge.engine.kv.moves import RowCopy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from flowforge.engine.kv.cache import RowMove
+    from flowforge.engine.kv.moves import RowMove
     from flowforge.engine.kv.pool import PageId
 
 

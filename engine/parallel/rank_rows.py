@@ -18,7 +18,7 @@ from flowforge.engine.step_batch import StepBatch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from flowforge.engine.kv.cache import RowMove
+    from flowforge.engine.kv.moves import RowMove
     from flowforge.engine.kv.store import KvStore, RowKind
     from flowforge.engine.models.config import ModelConfig
     from flowforge.engine.parallel.group import RankGroup

@@ -8,10 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from flowforge.engine.kv.cache import KvCache, Reserved, RowCopy, ShortBy
+from flowforge.engine.kv.cache import KvCache, Reserved, ShortBy
 from flowforge.engine.kv.prefix_tree import Namespace
 
 if TYPE_CHECKING:
+    from flowforge.engine.kv.moves import RowCopy
     from flowforge.engine.kv.path import KvPath
 
 PAGE_SIZE = 4

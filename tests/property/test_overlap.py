@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from flowforge.engine.core import EngineCore
-    from flowforge.engine.kv.cache import KvCache, KvStatistics
+    from flowforge.engine.kv.cache import KvCache
+    from flowforge.engine.kv.kv_statistics import KvStatistics
     from flowforge.engine.sampling import TokenLogprobs
     from flowforge.engine.sequence import GenerationUsage, SequenceId
 

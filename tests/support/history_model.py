@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowforge.engine.core import EngineCore
-from flowforge.engine.kv.cache import KvCache, RowCopy
+from flowforge.engine.kv.cache import KvCache
 from flowforge.engine.kv.host_tier import HostTier, Offload, Restore
+from flowforge.engine.kv.moves import RowCopy
 from flowforge.engine.kv.sharing import shared_runs
 from flowforge.engine.model_interface import ChunkLogits, ModelLimits, StepResult
 from flowforge.engine.row_draw import HostLogits
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from flowforge.engine.kv.cache import RowMove
+    from flowforge.engine.kv.moves import RowMove
     from flowforge.engine.kv.prefix_tree import Namespace
     from flowforge.engine.model_interface import LaunchedStep
     from flowforge.engine.policy import SchedulingPolicy

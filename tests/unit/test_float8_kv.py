@@ -18,8 +18,8 @@ from flowforge.engine.attention.kernel_attention import kernel_backend
 from flowforge.engine.attention.reads import Span
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.float8 import FLOAT8, from_float8, to_float8
-from flowforge.engine.kv.cache import RowCopy
 from flowforge.engine.kv.host_tier import HostSlot, Offload, Restore
+from flowforge.engine.kv.moves import RowCopy
 from flowforge.engine.kv.pool import PageId
 from flowforge.engine.kv.prefix_tree import Namespace
 from flowforge.engine.kv.store import KvStore

@@ -19,7 +19,7 @@ from flowforge.engine.kernels.checks import (
     rotation_error,
 )
 from flowforge.engine.kernels.trial_steps import Heads
-from flowforge.engine.kv.cache import RowCopy
+from flowforge.engine.kv.moves import RowCopy
 from flowforge.engine.kv.pool import PageId
 from flowforge.engine.kv.store import KvStore
 

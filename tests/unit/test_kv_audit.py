@@ -10,7 +10,8 @@ from random_models import tiny_llama
 
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.kv.audit import KvAudit
-from flowforge.engine.kv.cache import KvCache, RowCopy
+from flowforge.engine.kv.cache import KvCache
+from flowforge.engine.kv.moves import RowCopy
 from flowforge.engine.kv.path import Extent
 from flowforge.engine.kv.pool import PageId
 from flowforge.engine.kv.prefix_tree import Namespace, PrefixTree
