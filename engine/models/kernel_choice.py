@@ -45,8 +45,8 @@ _LONG_S = 0.02
 # whatever it shares its steps with.
 _SAME_BITS_COST = 0.03
 # Calm: half of the runs took little longer than the quickest (on two cores at most 1.4 times where
-# nothing else ran, 1.7 to 4.8 times where much did), and the thread had a core: alone for 0.99 of the
-# time (0.42 where much ran), among threads that it waits for 0.41 (0.15).
+# nothing else ran, 1.7 to 4.8 times where much did), and the thread had a core: alone for 0.99 of
+# the time (0.42 where much ran), among threads that it waits for 0.41 (0.15).
 _MOST_SPREAD, _LEAST_CORE, _LEAST_SHARED_CORE = 1.5, 0.7, 0.3
 # So long what was not measured calmly counts: each start of many would measure for seconds.
 _PASSING_S = 3600
