@@ -181,6 +181,21 @@ COUNTERS = (
         lambda now: now.engine.reads.logical_rows,
     ),
     Measure(
+        "constraint_masks",
+        "Token masks of forms that were filled beside the forward pass.",
+        lambda now: now.engine.masks.num_masks,
+    ),
+    Measure(
+        "constraint_mask_seconds",
+        "Seconds that filling them took.",
+        lambda now: now.engine.masks.fill_s,
+    ),
+    Measure(
+        "constraint_mask_wait_seconds",
+        "Those of them that a step waited for.",
+        lambda now: now.engine.masks.wait_s,
+    ),
+    Measure(
         "num_grammar_timeout",
         "Forms whose compiling took too long.",
         lambda now: now.counts.num_grammar_timeouts,

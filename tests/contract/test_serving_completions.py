@@ -186,6 +186,7 @@ def test_the_description_names_every_route(server: Served) -> None:
 
 
 def test_metrics_have_the_names_that_dashboards_know(server: Served) -> None:
+    httpx2.get(f"{server.url}/v1/models", timeout=60)
     answer = httpx2.get(f"{server.url}/metrics", timeout=60)
 
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -201,6 +202,7 @@ def test_metrics_have_the_names_that_dashboards_know(server: Served) -> None:
         evicted_tokens_total num_grammar_queue_reqs num_grammar_timeout_total
         num_aborted_requests_total forks_total fork_copied_tokens_total shared_kv_tokens_total
         attention_kv_tokens_read_total attention_kv_tokens_logical_total
+        constraint_masks_total constraint_mask_seconds_total constraint_mask_wait_seconds_total
         seconds_since_last_token engine_silent_seconds http_requests_total
         time_to_first_token_seconds_bucket inter_token_latency_seconds_bucket
         e2e_request_latency_seconds_bucket request_queue_time_seconds_bucket
