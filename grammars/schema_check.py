@@ -102,8 +102,9 @@ def left_out(keyword: Unenforced, options: JsonOptions) -> SchemaProblem:
     name = repr(keyword.keyword)
     if options.on_unsupported == "relax":
         message = f"keyword {name} judges only the finished answer: {keyword.reason}"
-        return SchemaProblem(keyword.pointer, message, "warning")
-    hint = _HINTS.get(keyword.keyword, "leave it out, or say it with keywords that can be enforced")
+        return SchemaProblem(keyword.pointer, message, "warning", keyword.instead)
+    otherwise = "leave it out, or say it with keywords that can be enforced"
+    hint = keyword.instead or _HINTS.get(keyword.keyword, otherwise)
     message = f"keyword {name} cannot be enforced while the model writes: {keyword.reason}"
     return SchemaProblem(keyword.pointer, message, "error", f"{hint}; {_RELAX}")
 

@@ -13,6 +13,7 @@ from flowforge.grammars.compilation import (
 )
 from flowforge.grammars.constraint import CompiledConstraint
 from flowforge.grammars.form_matching import choice_grammar, regex_matcher
+from flowforge.patterns import what_no_mask_keeps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +68,12 @@ def _regex_matcher(tokenizer: LLTokenizer, pattern: str) -> LLMatcher:
         return regex_matcher(pattern, tokenizer)
     except GrammarRefused as refused:
         shown = pattern if len(pattern) <= _SHOWN_CHARS else f"{pattern[:_SHOWN_CHARS]}…"
+        found = what_no_mask_keeps(pattern)
+        reason, help = (
+            (refused.reason, _HELP)
+            if found is None
+            else (found.reason, f"{found.instead}; {_HELP}")
+        )
         raise WorkflowError(
-            "WF414", f"regex {shown!r} cannot be used: {refused.reason}", help=_HELP
+            "WF414", f"regex {shown!r} cannot be used: {reason}", help=help
         ) from refused

@@ -20,6 +20,7 @@ from flowforge.language.fields import (
 from flowforge.language.named_types import schema_of_entry
 from flowforge.language.types import ANY, STRING, Choice, Field, Object, type_of_schema
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode, kind_of_node
+from flowforge.patterns import unmaskable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +57,6 @@ _UNUSED_BY_SCORING = (
 )  # fmt: skip
 _MAX_REGEX_CHARS = 4_000
 # Python's own syntax for what no automaton, and so no token mask, can follow.
-_UNMASKABLE = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!]|<[=!]|P=|\()|\\[1-9])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,17 +231,16 @@ def _regex_of(entry: Entry | None, report: Report) -> str | None:
     if text is None or entry is None:
         return None
     try:
-        problem = None
+        problem, help = None, "a regex describes the whole answer, as in [A-Z]{2}-[0-9]+"
         if len(text) > _MAX_REGEX_CHARS:
             problem = f"it has over {_MAX_REGEX_CHARS:,} characters"
-        elif (found := _UNMASKABLE.search(text)) is not None:
-            problem = f"{found[0]!r} looks around or back, which a token mask cannot"
+        elif (found := unmaskable(text)) is not None:
+            problem, help = f"{found.reason}, which a token mask cannot keep", found.instead
         else:
             re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
         problem = str(error)
     if problem is not None:
-        help = "a regex describes the whole answer, as in [A-Z]{2}-[0-9]+"
         report.error("WF134", f"'regex' cannot be used: {problem}", entry.value.span, help)
         return None
     return text

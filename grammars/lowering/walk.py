@@ -16,6 +16,7 @@ from flowforge.grammars.lowering.objects import lower_object_keywords
 from flowforge.grammars.lowering.positions import REWRITTEN, SCHEMA_MAPS, inner_schemas
 from flowforge.grammars.lowering.references import References
 from flowforge.grammars.schema_dialect import make_validator, to_pointer
+from flowforge.patterns import what_no_mask_keeps
 
 if TYPE_CHECKING:
     from flowforge.grammars.lowering.positions import Path
@@ -29,12 +30,14 @@ _OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")
 class Unenforced:
     """A keyword that the mask leaves to the judge of the finished answer.
 
-    pointer: JSON pointer to it. reason: why, lower case, no full stop.
+    pointer: JSON pointer to it. reason: why, lower case, no full stop. instead: what to write in
+    its place; None is what its keyword says.
     """
 
     pointer: str
     keyword: str
     reason: str
+    instead: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,9 @@ class SchemaWalk:
                 if asks_judge_only(value):
                     self.leave_out(path, keyword, f"the mask does not know {value!r}")
             elif keyword == "pattern" and (reason := why_not_masked(str(value))) is not None:
-                self.leave_out(path, keyword, reason)
+                found = what_no_mask_keeps(str(value))
+                told = (reason, None) if found is None else (found.reason, found.instead)
+                self.leave_out(path, keyword, *told)
             elif keyword in ("$dynamicRef", "$recursiveRef"):
                 self.leave_out(path, keyword, "where it leads depends on the way to it")
             elif keyword not in REWRITTEN:
@@ -125,11 +130,12 @@ class SchemaWalk:
         self._closes_objects = closes_objects
         return lowered
 
-    def leave_out(self, path: Path, keyword: str, reason: str) -> None:
+    def leave_out(self, path: Path, keyword: str, reason: str, instead: str | None = None) -> None:
         """Note a keyword, which stands in the schema at `path`, as left to the judge."""
         if self._used is not None and path not in self._used:
             return
-        self.unenforced.append(Unenforced(to_pointer((*path, keyword)), keyword, reason))
+        pointer = to_pointer((*path, keyword))
+        self.unenforced.append(Unenforced(pointer, keyword, reason, instead))
 
     def _without_keywords(self, schema: dict[str, JsonValue], path: Path) -> dict[str, JsonValue]:
         dropped = self._without & schema.keys()

@@ -38,7 +38,7 @@ def test_a_good_schema_has_no_problem(schema: Any) -> None:
         ({"propertiez": {}}, "/propertiez", "unknown keyword"),
         ({"$ref": "https://example.com/s"}, "/$ref", "leads out"),
         ({"$ref": "#/$defs/x"}, "", "/$defs/x"),
-        ({"items": {"type": "string", "pattern": "(?=a)b"}}, "/items/pattern", "look-ahead"),
+        ({"items": {"type": "string", "pattern": "(?=a)b"}}, "/items/pattern", "looks ahead"),
         ({"properties": {"a": {"format": "date_time"}}}, "/properties/a/format", "date_time"),
         ({"items": {"format": "regex"}}, "/items/format", "does not know 'regex'"),
         ({"$dynamicRef": "https://example.com/s"}, "/$dynamicRef", "nothing is fetched"),
