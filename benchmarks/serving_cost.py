@@ -49,15 +49,18 @@ for body in bodies:
     one.sendall(b"POST /v1/chat/completions HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n"
                 b"Content-Length: %d\\r\\n\\r\\n" % len(body) + body)
     waiting.register(one, selectors.EVENT_READ)
-total = 0
+num_events, num_tokens = 0, 0
+last = dict.fromkeys(waiting.get_map(), b"")
 while waiting.get_map():
     for key, _ in waiting.select():
         piece = key.fileobj.recv(65536)
-        total += piece.count(b"data: ")
+        num_events += piece.count(b"data: ")
+        last[key.fd] = last[key.fd][-1000:] + piece
         if not piece:
+            num_tokens += int(last[key.fd].partition(b'"completion_tokens":')[2].split(b",")[0])
             waiting.unregister(key.fileobj)
             key.fileobj.close()
-print(total)
+print(num_events, num_tokens)
 """
 
 
@@ -82,8 +85,10 @@ async def direct(backend: EngineBackend, prompts: list[str], num_tokens: int) ->
     return len(prompts) * num_tokens / (time.perf_counter() - started_s)
 
 
-async def served(port: int, prompts: list[str], num_tokens: int, *, streams: bool) -> float:
-    """Tokens a second over HTTP."""
+async def served(
+    port: int, prompts: list[str], num_tokens: int, *, streams: bool
+) -> tuple[float, int]:
+    """Tokens a second over HTTP, and the events that told them."""
     bodies = [
         json.dumps(
             {
@@ -93,6 +98,7 @@ async def served(port: int, prompts: list[str], num_tokens: int, *, streams: boo
                 "temperature": 0,
                 "ignore_eos": True,
                 "stream": streams,
+                **({"stream_options": {"include_usage": True}} if streams else {}),
             }
         )
         for prompt in prompts
@@ -107,9 +113,9 @@ async def served(port: int, prompts: list[str], num_tokens: int, *, streams: boo
         await client.stdin.send((json.dumps([port, bodies]) + "\n").encode())
         told = await client.stdout.receive()
         seconds = time.perf_counter() - started_s
-    num_events = int(told)
-    assert not streams or num_events > len(prompts) * num_tokens / 2, "answers were cut"
-    return len(prompts) * num_tokens / seconds
+    num_events, num_written = map(int, told.split())
+    assert num_written == len(prompts) * num_tokens, "answers were cut"
+    return num_written / seconds, num_events
 
 
 async def main(arguments: argparse.Namespace) -> None:
@@ -128,11 +134,12 @@ async def main(arguments: argparse.Namespace) -> None:
             ratios: list[float] = []
             for number in range(arguments.rounds):
                 own = await direct(backend, prompts, arguments.tokens)
-                other = await served(
+                other, num_events = await served(
                     server.port, prompts, arguments.tokens, streams=not arguments.whole
                 )
                 ratios.append(other / own)
-                print(f"round {number}: direct {own:.1f} tok/s, served {other:.1f} tok/s")
+                told = f"{num_events} events" if num_events else "whole answers"
+                print(f"round {number}: direct {own:.1f} tok/s, served {other:.1f} tok/s, {told}")
             print(f"served over direct: median {median(ratios):.3f} of {len(ratios)} rounds")
             print(f"from {min(ratios):.3f} to {max(ratios):.3f}; {machine_line()}")
             server.end()

@@ -151,16 +151,19 @@ class EngineSequence:
         return finished.scored
 
     def generate(
-        self, request: GenerationRequest
+        self, request: GenerationRequest, rest_s: Callable[[], float] | None = None
     ) -> AsyncGenerator[TokensArrived | GenerationFinished]:
         """Sample until an end: tokens as they come, then one `GenerationFinished`.
 
+        rest_s: called after tokens were handed out; for so many seconds those that come are
+        gathered, and handed out together. The end does not wait. To wake a reader for every token
+        takes of the cores that compute the next.
         Closing the generator early stops the generation before the next step and takes the tokens
         that were handed out so far as the sequence's.
         Raises EngineError: EN201 empty prompt, EN202 does not fit, EN21x while sampling, EN220 the
         model failed.
         """
-        return self._start(lambda core, sink: core.generate(self._id, request, sink))
+        return self._start(lambda core, sink: core.generate(self._id, request, sink), rest_s)
 
     async def take_out(self) -> KvPrefix | None:
         """A copy of the KV that is computed of it; None where it holds none."""
@@ -177,10 +180,12 @@ class EngineSequence:
                 await self._thread.ask(lambda core: core.close(self._id))
 
     async def _start(
-        self, begin: Callable[[EngineCore, Mailbox[Update]], None]
+        self,
+        begin: Callable[[EngineCore, Mailbox[Update]], None],
+        rest_s: Callable[[], float] | None = None,
     ) -> AsyncGenerator[TokensArrived | GenerationFinished]:
         self._require_idle()
-        updates: Mailbox[Update] = Mailbox(self._thread.wake_ups)
+        updates: Mailbox[Update] = Mailbox(self._thread.wake_ups, _may_wait)
 
         def command(core: EngineCore) -> None:
             try:
@@ -192,11 +197,12 @@ class EngineSequence:
         self._thread.post(command)
         self._is_generating = True
         self.cut_usage = None
-        is_over = False
+        is_over = has_rested = False
         waiting: deque[Update] = deque()
         try:
             while not is_over:
-                waiting.extend(await updates.take())
+                arrived = await updates.take()
+                waiting.extend(_joined(arrived) if has_rested else arrived)
                 while waiting:
                     update = waiting.popleft()
                     is_over = isinstance(update, GenerationFinished | GenerationFailed)
@@ -209,6 +215,10 @@ class EngineSequence:
                     if isinstance(update, GenerationFinished):
                         self.num_computed = max(self.num_computed, update.usage.prompt_tokens)
                     yield update
+                seconds = 0.0 if rest_s is None or is_over else rest_s()
+                has_rested = seconds > 0
+                if has_rested:
+                    await updates.rest(seconds)
         finally:
             try:
                 if not is_over and not self._is_closed and self._thread.is_running:
@@ -259,3 +269,21 @@ async def _end_of(
             if isinstance(update, GenerationFinished):
                 return update
     raise AssertionError("a generation ends with its usage or an error")
+
+
+def _may_wait(update: Update) -> bool:
+    return isinstance(update, TokensArrived)
+
+
+def _joined(updates: list[Update]) -> list[Update]:
+    """The same with tokens that follow each other in one."""
+    joined: list[Update] = []
+    for update in updates:
+        last = joined[-1] if joined else None
+        if isinstance(update, TokensArrived) and isinstance(last, TokensArrived):
+            joined[-1] = TokensArrived(
+                last.token_ids + update.token_ids, last.logprobs + update.logprobs
+            )
+        else:
+            joined.append(update)
+    return joined

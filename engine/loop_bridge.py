@@ -88,10 +88,15 @@ class Mailbox(Generic[T]):
 
     What arrives between two takes is taken together, so a slow reader is coalesced and never waited
     for. Unbounded, because what is put is bounded by its maker: one generation's tokens.
-    wake_ups: of whoever puts items into several.
+    wake_ups: of whoever puts items into several. may_wait: whether an item can wait for the end of
+    a reader's rest.
     """
 
-    def __init__(self, wake_ups: WakeUps | None = None) -> None:
+    def __init__(
+        self, wake_ups: WakeUps | None = None, may_wait: Callable[[T], bool] = lambda _: False
+    ) -> None:
+        self._may_wait = may_wait
+        self._is_resting = False
         self._items: deque[T] = deque()
         self._lock = threading.Lock()
         self._arrived = anyio.Event()
@@ -101,9 +106,9 @@ class Mailbox(Generic[T]):
     def put(self, update: T) -> None:
         """Add an item; from any thread, never blocks."""
         with self._lock:
-            was_empty = not self._items
+            wakes = not self._may_wait(update) if self._is_resting else not self._items
             self._items.append(update)
-        if was_empty:
+        if wakes:
             self._wake_ups.wake(self._caller, self._wake)
 
     async def take(self) -> list[T]:
@@ -117,6 +122,21 @@ class Mailbox(Generic[T]):
             await self._arrived.wait()
             self._arrived = anyio.Event()
         return items
+
+    async def rest(self, seconds: float) -> None:
+        """Let items come together for so long, or until one comes that may not wait."""
+        with self._lock:
+            if not all(map(self._may_wait, self._items)):
+                return
+            self._is_resting = True
+        if self._arrived.is_set():
+            self._arrived = anyio.Event()
+        try:
+            with anyio.move_on_after(seconds):
+                await self._arrived.wait()
+        finally:
+            with self._lock:
+                self._is_resting = False
 
     def take_waiting(self) -> list[T]:
         """Take what there is now, in order; maybe nothing."""

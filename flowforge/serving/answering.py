@@ -15,6 +15,7 @@ from flowforge.serving.chat import ChatAnswer, ChatChunks
 from flowforge.serving.completions import KIND, CompletionAnswer, CompletionChunks
 from flowforge.serving.envelope import Chunks
 from flowforge.serving.generation import Cost, End, Piece
+from flowforge.serving.pace import until_it_ends
 from flowforge.serving.requests import ChatRequest, CompletionRequest
 from flowforge.serving.service import Client
 from flowforge.task_groups import first_error
@@ -117,7 +118,7 @@ class Answering:
             service.texts,
             has_logprobs=bool(asked.logprobs),
         )
-        await _run(exchange, [generation], [_Seen(exchange, answer.take)])
+        await _run(exchange, [generation], [_Seen(exchange, answer.take)], until_it_ends)
         return JSONResponse(answer.body(generation, **exchange.extras()))
 
     async def _write_chat(
@@ -132,7 +133,7 @@ class Answering:
         chunks = Chunks(envelope, writer, "chat.completion.chunk", _tells_usage(asked))
         chat = ChatChunks(chunks, service.texts, has_logprobs=bool(asked.logprobs))
         await chat.begin(asked.n or 1)
-        await _run(exchange, [generation], [_Seen(exchange, chat.take)])
+        await _run(exchange, [generation], [_Seen(exchange, chat.take)], service.pace.rest_s)
         await chunks.end(generation.cost, **exchange.extras())
 
 
@@ -158,7 +159,7 @@ class _Completions:
         takers = [
             _Seen(self.exchange, partial(answer.take, idx)) for idx in range(len(self.generations))
         ]
-        await _run(self.exchange, self.generations, takers)
+        await _run(self.exchange, self.generations, takers, until_it_ends)
         return JSONResponse(answer.body(self.generations, **self.exchange.extras()))
 
     async def write(self, writer: EventWriter) -> None:
@@ -178,7 +179,7 @@ class _Completions:
                 zip(self.generations, self.echoes, strict=True)
             ):
                 generation.begun = partial(texts.echo, idx, echo, generation)
-        await _run(self.exchange, self.generations, takers)
+        await _run(self.exchange, self.generations, takers, service.pace.rest_s)
         cost = sum((one.cost for one in self.generations), Cost())
         await chunks.end(cost, **self.exchange.extras())
 
@@ -214,13 +215,16 @@ class _Seen:
 
 
 async def _run(
-    exchange: _Exchange, generations: Sequence[Generation], takers: Sequence[Taker]
+    exchange: _Exchange,
+    generations: Sequence[Generation],
+    takers: Sequence[Taker],
+    rest_s: Callable[[], float],
 ) -> None:
     is_whole = False
     try:
         async with anyio.create_task_group() as tasks:
             for generation, taker in zip(generations, takers, strict=True):
-                tasks.start_soon(generation.run, taker)
+                tasks.start_soon(generation.run, taker, rest_s)
         is_whole = True
     except ExceptionGroup as group:
         raise first_error(group) from None

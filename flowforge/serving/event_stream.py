@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _COMMENT = b": keep-alive\n\n"
 
 
@@ -39,7 +40,8 @@ class EventWriter:
     def __init__(self, send: Send, write_s: float) -> None:
         self._send = send
         self._write_s = write_s
-        self._lock = anyio.Lock()
+        # A tour of the loop for every event would take as long as the event.
+        self._lock = anyio.Lock(fast_acquire=True)
         self.num_sent = 0
 
     async def send(self, value: object, *, kind: str = "", number: int | None = None) -> None:
@@ -47,8 +49,7 @@ class EventWriter:
 
         Raises ClientGoneError when the client does not take it in time.
         """
-        told = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        await self.send_text(told, kind=kind, number=number)
+        await self.send_text(_encode(value), kind=kind, number=number)
 
     async def send_text(self, text: str, *, kind: str = "", number: int | None = None) -> None:
         """One event with a text of one line. Raises as `send`."""

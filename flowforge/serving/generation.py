@@ -143,10 +143,11 @@ class Generation:
         self.prompt_logprobs: tuple[TokenLogprobs, ...] = ()
         self.begun: Callable[[], Awaitable[None]] | None = None
 
-    async def run(self, take: Taker) -> None:
+    async def run(self, take: Taker, rest_s: Callable[[], float]) -> None:
         """Generate all choices side by side; `take` gets what each writes, as it comes.
 
-        take: may be slow; what comes meanwhile is taken together. Nothing is held when this returns
+        take: may be slow; what comes meanwhile is taken together. rest_s: as of
+        `EngineSequence.generate`. Nothing is held when this returns
         or raises, also when it is cancelled: that ends the generation before the next step.
         """
         asked = self._asked
@@ -164,20 +165,22 @@ class Generation:
                     await take(End(choice, "length", 0))
                 return
             if asked.num_choices == 1:
-                await self._write(sequence, 0, take)
+                await self._write(sequence, 0, take, rest_s)
             else:
-                await self._write_forks(sequence, take)
+                await self._write_forks(sequence, take, rest_s)
         finally:
             await sequence.close()
 
-    async def _write_forks(self, sequence: EngineSequence, take: Taker) -> None:
+    async def _write_forks(
+        self, sequence: EngineSequence, take: Taker, rest_s: Callable[[], float]
+    ) -> None:
         usage = await sequence.prefill()
         self._count_prompt(usage)
 
         async def write(choice: int) -> None:
             fork = await sequence.fork()
             try:
-                await self._write(fork, choice, take)
+                await self._write(fork, choice, take, rest_s)
             finally:
                 await fork.close()
 
@@ -188,9 +191,11 @@ class Generation:
         except ExceptionGroup as group:
             raise first_error(group) from None
 
-    async def _write(self, sequence: EngineSequence, choice: int, take: Taker) -> None:
+    async def _write(
+        self, sequence: EngineSequence, choice: int, take: Taker, rest_s: Callable[[], float]
+    ) -> None:
         writer = _ChoiceWriter(self._backend, self._asked, self._tools, choice)
-        updates = sequence.generate(self._request(choice))
+        updates = sequence.generate(self._request(choice), rest_s)
         async with aclosing(updates):
             async for update in updates:
                 if isinstance(update, GenerationFinished):

@@ -24,6 +24,7 @@ from flowforge.serving.failures import Failure, RequestError, bad_request, failu
 from flowforge.serving.forms import form_of
 from flowforge.serving.generation import Asked, prepare, with_stops
 from flowforge.serving.metrics import Metrics, ServerCounts
+from flowforge.serving.pace import Pace
 from flowforge.serving.prompts import offer_of, prompt_of
 from flowforge.serving.pulse import Pulse
 from flowforge.serving.sampling import biased_ids, sampling_of
@@ -83,6 +84,7 @@ class Service:
         self.hooks = hooks
         self.recorder = recorder
         self.admission = Admission(settings.limits)
+        self.pace = Pace(self.admission)
         self.counts = ServerCounts()
         self.texts = TokenTexts(backend.tokenizer)
         self.started_at = int(time.time())

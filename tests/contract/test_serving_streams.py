@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
 import openai
 import pytest
 from served import MODEL, Served, Setting, served
 
+from flowforge.serving.pace import Pace
 from flowforge.serving.settings import ServerSettings, Waits
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from flowforge.serving.admission import Admission
 
 NUMBERS: Any = {"model": MODEL, "messages": [{"role": "user", "content": "count"}]}
 _MANY = 2_000
@@ -105,6 +111,49 @@ def test_a_client_that_leaves_ends_all_its_choices(server: Served) -> None:
 
     server.check_nothing_held()
     assert 3 == server.statistics().requests.aborted
+
+
+class _Long(Pace):
+    """Streams rest until their texts end."""
+
+    def rest_s(self, now_s: float | None = None) -> float:
+        """See `Pace`."""
+        return 3600
+
+
+def test_a_stream_that_rests_is_told_together_what_came_and_its_end_at_once(
+    server: Served,
+) -> None:
+    server.service.pace = _Long(server.service.admission)
+    server.pace.hold()
+    connection = connect(server, stream=True, max_tokens=5)
+    server.pace.allow()
+    read_chunks(connection, 2)
+    server.pace.release()
+    told = b""
+    while b"[DONE]" not in told:
+        told += connection.recv(4096)
+    connection.close()
+
+    assert [b'"content":"1234"'] == re.findall(b'"content":"[^"]*"', told)
+
+
+@pytest.mark.parametrize(
+    ("num_active", "rest_s"), [(1, 0.0), (4, 0.0), (10, 0.05), (16, 0.1), (500, 0.1)]
+)
+def test_streams_rest_by_their_number_until_a_beat_that_all_have(
+    num_active: int, rest_s: float
+) -> None:
+    pace = Pace(cast("Admission", SimpleNamespace(num_active=num_active)))
+
+    rests = {now_s: pace.rest_s(now_s) for now_s in (100.0, 100.01, 100.049, 7.06)}
+
+    if rest_s == 0:
+        assert {0.0} == set(rests.values())
+        return
+    for now_s, rest in rests.items():
+        assert 0 < rest <= rest_s
+        assert pytest.approx(0, abs=1e-9) == math.remainder(now_s + rest, rest_s)
 
 
 def test_the_official_client_can_leave(server: Served) -> None:

@@ -102,3 +102,59 @@ async def test_a_block_tells_each_loop_once() -> None:
 
     assert [0, 1, 2, 3] == called
     assert Counting.num_calls == 1
+
+
+async def test_a_reader_that_rests_is_woken_by_the_end_alone_and_takes_all_in_order() -> None:
+    mailbox: Mailbox[int] = Mailbox(may_wait=lambda item: item > 0)
+    taken: list[int] = []
+
+    async def read() -> None:
+        await mailbox.rest(seconds=3600)
+        taken.extend(await mailbox.take())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        for item in (1, 2):
+            await anyio.wait_all_tasks_blocked()
+            mailbox.put(item)
+        await anyio.wait_all_tasks_blocked()
+        assert [] == taken
+        mailbox.put(0)
+
+    assert [1, 2, 0] == taken
+
+
+@pytest.mark.parametrize("before", [[0], [1, 0]])
+async def test_nobody_rests_when_the_end_is_there(before: list[int]) -> None:
+    mailbox: Mailbox[int] = Mailbox(may_wait=lambda item: item > 0)
+    for item in before:
+        mailbox.put(item)
+
+    await mailbox.rest(seconds=3600)
+
+    assert before == await mailbox.take()
+
+
+async def test_a_rest_ends_by_itself_and_the_next_item_wakes_again() -> None:
+    mailbox: Mailbox[int] = Mailbox(may_wait=lambda item: item > 0)
+    await mailbox.rest(seconds=0.001)
+
+    async with anyio.create_task_group() as tasks:
+
+        async def read() -> None:
+            assert [1] == await mailbox.take()
+
+        tasks.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        mailbox.put(1)
+
+
+async def test_a_rest_that_is_cancelled_loses_nothing() -> None:
+    mailbox: Mailbox[int] = Mailbox(may_wait=lambda item: item > 0)
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await mailbox.rest(seconds=3600)
+    mailbox.put(1)
+
+    assert [1] == await mailbox.take()
