@@ -1,8 +1,9 @@
 """Who of the waiting sequences is admitted next, and who steps aside: decisions only.
 
 Order. Priority, then the longest cached prefix (SGLang); every step of waiting counts as
-`_AGE_BONUS` tokens of it, every token that its program still writes behind it as `_CHAIN_BONUS`. Of
-equal priority a sequence is overtaken only by those that come within
+`_AGE_BONUS` tokens of it, every token of the longest chain that its program writes from it on as
+`_CHAIN_BONUS`; where nothing comes behind it, its own are none: a lone long request is no chain.
+Of equal priority a sequence is overtaken only by those that come within
 `most of prefix and chain / _AGE_BONUS` steps after it, so none starves.
 """
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 # Tokens of cached prefix that a step of waiting is worth.
 _AGE_BONUS = 32
-# And a token that the longest chain of its program writes behind it: `flowforge bench workflows`.
+# And a token that the longest chain of its program writes from it on: `flowforge bench workflows`.
 _CHAIN_BONUS = 2
 # Only so many, the first in rank, are ordered by prefix: looking prefixes up is not free.
 _MOST_ORDERED = 64
@@ -48,7 +49,7 @@ class Admission:
             if self._policy.admission == "arrival":
                 return priority, 0, arrival
             age = num_steps - sequence.started_step
-            worth = known_len + _AGE_BONUS * age + _CHAIN_BONUS * self._num_following(sequence)
+            worth = known_len + _AGE_BONUS * age + _CHAIN_BONUS * self._chain_len(sequence)
             return priority, -worth, arrival
 
         first = [(one, self._known_len(one)) for one in waiting[:_MOST_ORDERED]]
@@ -91,10 +92,12 @@ class Admission:
                 return True
         return False
 
-    def _num_following(self, sequence: Sequence) -> int:
+    def _chain_len(self, sequence: Sequence) -> int:
         if sequence.generation is None or not self._policy.critical_first:
             return 0
-        return sequence.generation.request.num_following
+        num_following = sequence.generation.request.num_following
+        num_own = self._forecast.num_left(sequence.generation)
+        return num_following + num_own if num_following > 0 else 0
 
     def _known_len(self, sequence: Sequence) -> int:
         limit = sequence.num_reusable

@@ -116,9 +116,10 @@ class GenerationRequest:
 
     priority: higher ones are admitted first and preempted last, and their pages are evicted last.
     num_following: tokens that its holder's program writes after it, in the longest chain; of equal
-    priority who has more is admitted earlier. history_key: texts that are like each other have
-    equal ones; what one said is tried as a guess of what another says, in its namespace only.
-    is_spare: nobody waits for it; it has no part in a step in which anything else is computed.
+    priority who has more, its own with it, goes earlier; its own alone are no reason. history_key:
+    texts that are like each other have equal ones; what one said is tried as a guess of what
+    another says, in its namespace only. is_spare: nobody waits for it; it has no part in a step in
+    which anything else is computed.
     Raises EngineError EN210 for what is no integer.
     """
 

@@ -83,6 +83,23 @@ def test_of_equal_priority_who_has_more_behind_it_goes_first(is_on: bool, order:
     assert order == order_of_ends(client.core, requests)
 
 
+@pytest.mark.parametrize(
+    ("num_following", "order"), [(40, ["long", "short", "first"]), (0, ["first", "short", "long"])]
+)
+def test_its_own_tokens_are_part_of_a_chain_and_of_nothing_else(
+    num_following: int, order: list[str]
+) -> None:
+    client = one_at_a_time()
+    own = {"first": 1, "short": 2, "long": 9}
+
+    requests = {
+        name: client.request(text(30, first=first), max_tokens, num_following=num_following)
+        for first, (name, max_tokens) in enumerate(own.items(), 9)
+    }
+
+    assert order == order_of_ends(client.core, requests)
+
+
 def test_priority_goes_before_what_is_behind() -> None:
     client = one_at_a_time()
 
