@@ -230,8 +230,8 @@ def _regex_of(entry: Entry | None, report: Report) -> str | None:
     text = None if entry is None else text_of(entry, report)
     if text is None or entry is None:
         return None
+    problem, help = None, "a regex describes the whole answer, as in [A-Z]{2}-[0-9]+"
     try:
-        problem, help = None, "a regex describes the whole answer, as in [A-Z]{2}-[0-9]+"
         if len(text) > _MAX_REGEX_CHARS:
             problem = f"it has over {_MAX_REGEX_CHARS:,} characters"
         elif (found := unmaskable(text)) is not None:

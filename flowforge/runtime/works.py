@@ -57,8 +57,10 @@ if TYPE_CHECKING:
     from flowforge.runtime.ahead import Items
     from flowforge.runtime.caching import StepCache
     from flowforge.runtime.commands import ExpectPrompt, ExpectUse, Prepare, Report, Turn
+    from flowforge.runtime.events import StepPart
     from flowforge.runtime.people import Asker
     from flowforge.runtime.run_journal import PastTurn, RunJournal
+    from flowforge.runtime.step_parts import StepParts
     from flowforge.runtime.stream import EventStream
     from flowforge.runtime.tool_times import ToolTimes
     from flowforge.secrets.secret_box import SecretBox
@@ -282,9 +284,7 @@ class Works:
             # It lacks this turn.
             await self.release(path)
         if done.text:
-            self._stream.emit(StepText(path, done.text, 0))
-            for part in parts_of(command.request).told_by(TextDelta(done.text, 0)):
-                self._stream.emit(part)
+            self._tell(path, parts_of(command.request), TextDelta(done.text, 0))
         return Answered(path, await _with_value(command.request, done), is_cached=True)
 
     # -- calls ------------------------------------------------------------------------------------
@@ -316,11 +316,7 @@ class Works:
         try:
             async for item in items:
                 if isinstance(item, TextDelta):
-                    self._stream.emit(
-                        StepText(command.path, item.text, item.num_tokens, item.is_thought)
-                    )
-                    for fact in parts.told_by(item):
-                        self._stream.emit(fact)
+                    for fact in self._tell(command.path, parts, item):
                         if command.tells_parts:
                             self._send(PartClosed(command.path, fact.key, fact.value))
                     if self._journal is not None:
@@ -339,6 +335,14 @@ class Works:
             )
         self.book.enter(done, command.model)
         return Answered(command.path, await _with_value(request, done))
+
+    def _tell(self, path: str, parts: StepParts, delta: TextDelta) -> list[StepPart]:
+        """Tell readers of the run what is written; returns the parts that are final by it."""
+        self._stream.emit(StepText(path, delta.text, delta.num_tokens, delta.is_thought))
+        closed = [*parts.told_by(delta)]
+        for part in closed:
+            self._stream.emit(part)
+        return closed
 
     async def _begun(
         self, command: StartGeneration
