@@ -346,6 +346,7 @@ struct matrix half_of(const struct matrix *matrix, int half) {
  * matrix whose rows are rounded. */
 void flowforge_linear(const struct matrix *matrix, const float *x, const struct rounded *rounded,
                       float *out, int64_t num_rows, int num_threads) {
+  /* By one thread: a thousandth of the product, less than a wait for each other takes. */
   if (matrix->rounds) round_rows(x, num_rows * matrix->depth, rounded, 0);
   /* More pieces than threads, for one that has no core at the moment. */
   int64_t pairs = (panels_of(matrix) + 1) / 2, pieces = num_threads > 1 ? 8 * num_threads : 1;
