@@ -50,7 +50,7 @@ class RowSampler(Protocol):
 class HostSampler:
     """Waits for the logits and chooses on the host: for devices without the kernels.
 
-    To the bit as where logits come to the host anyhow: what is kept of a row is asked there.
+    Log probabilities have the bits that they have where logits come to the host, kept rows' too.
     """
 
     def sample(self, logits: torch.Tensor, draws: Sequence[RowDraw]) -> torch.Tensor:
