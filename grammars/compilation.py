@@ -65,6 +65,10 @@ class GrammarRefused(Exception):
         self.column = column
 
 
+class GrammarLate(GrammarRefused):
+    """A grammar that was not compiled within the time that there is for one."""
+
+
 def compile_mask_grammar(
     source: str, vocabulary: Vocabulary, limits: CompileLimits = LIMITS
 ) -> CompiledConstraint:
@@ -108,7 +112,7 @@ def build_matcher(
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """Work on a thread, waited for. Raises what it raises, GrammarRefused when it is late."""
+    """Work on a thread, waited for. Raises what it raises, GrammarLate when it is not done."""
     result: Future[T] = Future()
 
     def run() -> None:
@@ -121,7 +125,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     try:
         return result.result(timeout=seconds)
     except TimeoutError as error:
-        raise GrammarRefused(f"it took longer than {seconds:g} s to compile") from error
+        raise GrammarLate(f"it took longer than {seconds:g} s to compile") from error
 
 
 @lru_cache(maxsize=1)

@@ -16,6 +16,8 @@ import anyio.to_thread
 
 from flowforge.backends.hooks import NO_HOOKS, Blocked, Prompted, SeenTurn, Written
 from flowforge.errors import FlowForgeError
+from flowforge.grammars.compilation import GrammarLate
+from flowforge.grammars.lark.interruption import Interrupted
 from flowforge.serving.admission import Admission
 from flowforge.serving.completions import Echo
 from flowforge.serving.envelope import Envelope
@@ -54,8 +56,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
-
-_TIMEOUT_WORDS = "took longer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ class Service:
         try:
             yield
         except FlowForgeError as error:
-            if _TIMEOUT_WORDS in error.message:
+            if isinstance(error.__cause__, GrammarLate | Interrupted):
                 self.counts.num_grammar_timeouts += 1
             failure = failure_of(error)
             if failure.status != 400:

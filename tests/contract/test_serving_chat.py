@@ -12,6 +12,8 @@ from pydantic import BaseModel
 from served import MODEL, Served, openai_client, post, served
 from spoken_model import TOKENIZER
 
+from flowforge.grammars import compilation
+
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
@@ -570,3 +572,21 @@ def test_models_are_a_list_of_objects(client: openai.OpenAI) -> None:
 def _text(answer: httpx2.Response) -> str:
     text: str = answer.json()["choices"][0]["message"]["content"]
     return text
+
+
+def test_a_form_that_is_late_is_counted_and_none_that_only_says_so(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(pattern: str) -> int:
+        body = {"messages": say("x"), "structured_outputs": {"regex": pattern}}
+        answer = post(server, "/v1/chat/completions", **body)
+        assert 400 == answer.status_code
+        return server.service.counts.num_grammar_timeouts
+
+    assert 0 == refused("it took longer(")
+
+    def too_late(seconds: float, _work: object) -> None:
+        raise compilation.GrammarLate(f"it took longer than {seconds:g} s to compile")
+
+    monkeypatch.setattr(compilation, "within", too_late)
+    assert 1 == refused("a pattern that nobody has compiled yet")
