@@ -265,6 +265,6 @@ def _check_after(name: str, span: Span, names: Names, context: Context) -> None:
     steps = [other for other, one in names.visible().items() if one.kind == "step"]
     around = context.enclosing.get(name)
     otherwise = f"it is inside {around!r}, and seen only there" if around else None
-    help = otherwise or did_you_mean(name, steps)
+    help = otherwise or did_you_mean(name, steps, "name a step beside this one, or around it")
     message = f"'after' names {name!r}, which is no step in scope"
     context.report.error("WF137", message, span, help)

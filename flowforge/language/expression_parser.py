@@ -278,6 +278,8 @@ class _Parser:
             )
         is_chained = token.kind != "unknown" and _POWERS.get(token.text) == _COMPARISON
         help = "compare twice and join with 'and'" if is_chained else _HINTS.get(token.text)
+        if token.kind == "number" and help is None:
+            help = "an operator is missing before the number; an item of a list is written list[0]"
         if token.kind == "string":
             help = "an operator is missing before the text"
         message = f"unexpected {token.text!r} in an expression"

@@ -41,7 +41,9 @@ def text_of(entry: Entry, report: Report) -> str | None:
     if node.value is None or not node.text.strip():
         span = entry.key_span if node.span.start == node.span.end else node.span
         help = f'remove the key, or quote the text: {entry.key}: "null"'
-        report.error("WF114", f"{entry.key!r} is empty", span, help if node.text else None)
+        if not node.text:
+            help = f"write the text behind '{entry.key}:', or remove the key"
+        report.error("WF114", f"{entry.key!r} is empty", span, help)
         return None
     return node.text
 

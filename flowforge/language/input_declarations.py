@@ -94,7 +94,8 @@ def _schema_declaration(
         span = default.value.span
         span = default.key_span if span.start == span.end else span
         message = f"the default does not fit {display_type(type_)}: {problem}"
-        report.error("WF117", message, span, None)
+        help = "change the default, or the type; without a default the input must be given"
+        report.error("WF117", message, span, help)
     return type_, schema, value
 
 

@@ -156,7 +156,8 @@ def check_reach(join: JoinDraft, entry: Entry | None, num_branches: int, context
     if entry is not None and num_needed > num_branches:
         noun = "branch" if num_branches == 1 else "branches"
         message = f"{policy} can never be met by {num_branches} {noun}"
-        context.report.error("WF108", message, place_of(entry, context.report))
+        help = "add branches or items, or ask for fewer"
+        context.report.error("WF108", message, place_of(entry, context.report), help)
 
 
 def _parse_join_mapping(node: MappingNode, context: Context) -> Quorum | BestDraft | All:

@@ -70,4 +70,7 @@ def _explain_syntax(problem: str, here: Span) -> tuple[str, Span, str | None]:
     if "found '<block mapping start>'" in problem or "found '<block sequence start>'" in problem:
         message = "the line is indented like none of the lines above it"
         return message, here, "indent it as far as the lines that it belongs to"
+    if "end of stream" in problem:
+        message = "the file ends within a quoted text"
+        return message, here, "close the quotes that were opened there"
     return f"not valid YAML: {problem}", here, None
