@@ -18,12 +18,11 @@ HEAD = "flowforge: 1\nname: t\n"
         (
             "inputs: { n: { type: integer, default: x } }\nsteps: { a: { set: 1 } }\n",
             "WF117",
-            "the",
+            "change the default",
         ),
         ("steps:\n  a: { user: 'hi, gen: }\n", "WF007", "close the quotes"),
         (
-            "steps:\n  p:\n    parallel: { a: { set: 1 }, b: { set: 2 } }\n"
-            "    join: { quorum: 3 }\n",
+            "steps:\n  p: { parallel: { a: { set: 1 } }, join: { quorum: 3 } }\n",
             "WF108",
             "add branches or items",
         ),
