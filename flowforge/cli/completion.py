@@ -23,5 +23,7 @@ def completion(shell: str) -> ExitCode:
 
     found = get_completion_class(shell)
     assert found is not None
-    click.echo(found(app, {}, "flowforge", "_FLOWFORGE_COMPLETE").source())
+    script = found(app, {}, "flowforge", "_FLOWFORGE_COMPLETE").source()
+    # fish is told "plain,WORD<TAB>HELP", and click's script cuts the help at its first comma.
+    click.echo(script.replace('string split ","', 'string split --max 1 ","'))
     return ExitCode.DONE

@@ -163,3 +163,10 @@ def test_a_real_bash_completes(folder: Path, run_id: str) -> None:
         f"{run_id};",
         "second;",
     ] == done.stdout.splitlines(), done.stderr
+
+
+def test_fish_is_told_to_keep_commas_of_help_lines() -> None:
+    script = CliRunner().invoke(app, ["completion", "fish"]).stdout
+
+    assert 'string split --max 1 ","' in script
+    assert 'string split ","' not in script
