@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Beside pages for that many prompts; a row of 49,152 float32 is 192 KiB.
 _SHARE_OF_PAGES = 32
 _LEAST_BYTES, _MOST_BYTES = 16 << 20, 256 << 20
-_TOKEN_BYTES = 8
+_LOGIT_BYTES, _TOKEN_BYTES = 4, 8
 # So many of the longest unused are asked for, to find one that serves nobody.
 _NUM_LOOKED_AT = 8
 
@@ -30,6 +30,11 @@ def most_logit_bytes(kv_bytes: int) -> int:
     From 16 to 256 MiB.
     """
     return min(max(_LEAST_BYTES, kv_bytes // _SHARE_OF_PAGES), _MOST_BYTES)
+
+
+def num_kept_at_least(vocab_size: int) -> int:
+    """Short prompts whose logits have room beside any pages."""
+    return _LEAST_BYTES // (_LOGIT_BYTES * vocab_size)
 
 
 class PromptLogits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowforge.engine.models.config import read_model_config
-from flowforge.engine.prompt_logits import MOST_KEPT
+from flowforge.engine.prompt_logits import num_kept_at_least
 from flowforge.engine.text.chat_template import ChatTemplate
 from flowforge.engine.text.messages import Message
 from flowforge.engine.text.tokenizer import Tokenizer
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from flowforge.planning.prompts import Turn
 
-# The engine samples from the logits behind the last token, and keeps those of its last prompts.
-_RECOMPUTATION = Recomputation(num_tokens=1, num_kept_prompts=MOST_KEPT)
-
 
 class ModelText:
     """`Tokenizing` for the built-in engine; imports no torch."""
@@ -28,6 +25,9 @@ class ModelText:
         self._tokenizer = tokenizer
         self._template = template
         self._context_len = context_len
+        # The engine samples from the logits behind the last token, and keeps those of some prompts.
+        num_kept = num_kept_at_least(tokenizer.vocab_size)
+        self._recomputation = Recomputation(num_tokens=1, num_kept_prompts=num_kept)
 
     @classmethod
     def in_directory(cls, directory: Path, context_len: int | None = None) -> ModelText:
@@ -46,7 +46,7 @@ class ModelText:
     @property
     def recomputation(self) -> Recomputation:
         """See `Tokenizing`."""
-        return _RECOMPUTATION
+        return self._recomputation
 
     def encode(self, text: str) -> list[int]:
         """See `Tokenizing.encode`."""
