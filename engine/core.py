@@ -91,7 +91,7 @@ class EngineCore:
         prompt_logits = None
         if self._policy.shares_logits:
             most_bytes = most_logit_bytes(self._memory.kv_bytes)
-            prompt_logits = PromptLogits(most_bytes, self._is_cached)
+            prompt_logits = PromptLogits(most_bytes, kv.holds)
         self._answers = Answers(
             self._scheduler,
             self._generations,
@@ -392,9 +392,6 @@ class EngineCore:
                 help="wait for its end, or fork it",
             )
         return sequence
-
-    def _is_cached(self, namespace: Namespace, tokens: Seq[int]) -> bool:
-        return self.num_cached(namespace, [*tokens]) == len(tokens)
 
     def _next_arrival(self) -> int:
         self._num_arrivals += 1

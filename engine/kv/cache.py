@@ -108,6 +108,10 @@ class KvCache:
         """How many tokens, at most `limit`, a new path could `advance` over. Changes nothing."""
         return self._tree.match(namespace, tokens, limit).num_tokens
 
+    def holds(self, namespace: Namespace, tokens: Sequence[int]) -> bool:
+        """Whether the rows of all these tokens are there."""
+        return self.match_len(namespace, [*tokens], len(tokens)) == len(tokens)
+
     def advance(self, path: KvPath, tokens: list[int], limit: int) -> RowCopy | None:
         """Move a path along what the tree and the host hold of `tokens`, at most to token `limit`.
 
