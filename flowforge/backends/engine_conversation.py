@@ -252,14 +252,16 @@ class EngineConversation:
         cut, self._cut = self._cut, None
         return cut
 
+    def is_worth_preparing(self, beginning: str) -> bool:
+        """See `preparing.Prepares`."""
+        num_missing = len(self.sequence.tokens) - self.sequence.num_computed
+        return num_missing + len(beginning) // _LETTERS_A_TOKEN >= _LEAST_PREPARED
+
     async def prepare(self, beginning: str) -> None:
         """See `preparing.Prepares`. The last tokens depend on what follows: they are left out."""
         started_at = time.monotonic()
         self._cut = None
         before = len(self.sequence.tokens)
-        num_missing = before - self.sequence.num_computed
-        if before and num_missing + len(beginning) // _LETTERS_A_TOKEN < _LEAST_PREPARED:
-            return
         with_ends = [
             self._rest_of_prompt(self._history.with_message(Message("user", beginning + end)))
             for end in _UNLIKE_ENDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowforge.backends.kept_prefixes import keep_prefixes
-from flowforge.backends.preparing import expect_beginning, prepare
+from flowforge.backends.preparing import expect_beginning, is_worth_preparing, prepare
 from flowforge.backends.revisions import revision_of
 
 if TYPE_CHECKING:
@@ -60,6 +60,10 @@ class PassingConversation:
     ) -> AsyncGenerator[TextDelta | GenerationDone, None]:
         """See `Conversation`."""
         return self.inner.generate(request)
+
+    def is_worth_preparing(self, beginning: str) -> bool:
+        """See `preparing.Prepares`."""
+        return is_worth_preparing(self.inner, beginning)
 
     async def prepare(self, beginning: str) -> None:
         """See `preparing.Prepares`."""

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 class Prepares(Protocol):
     """A conversation that can compute the beginning of its next prompt before it is asked."""
 
+    def is_worth_preparing(self, beginning: str) -> bool:
+        """Whether enough is not computed yet of what `prepare` would compute."""
+        ...
+
     async def prepare(self, beginning: str) -> None:
         """Compute all that was said, and what the next user turn begins with; nothing joins.
 
@@ -19,6 +23,11 @@ class Prepares(Protocol):
         also when it is cancelled, is for `take_cut`.
         """
         ...
+
+
+def is_worth_preparing(conversation: Conversation, beginning: str) -> bool:
+    """See `Prepares`; of conversations that cannot prepare nothing is."""
+    return isinstance(conversation, Prepares) and conversation.is_worth_preparing(beginning)
 
 
 async def prepare(conversation: Conversation, beginning: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from flowforge.backends.answer_grammars import value_of_answer
-from flowforge.backends.preparing import prepare
+from flowforge.backends.preparing import is_worth_preparing, prepare
 from flowforge.backends.protocol import GenerationDone, TextDelta
 from flowforge.backends.revisions import revision_of
 from flowforge.errors import EngineError, InternalError, WorkflowError
@@ -151,6 +151,10 @@ class Works:
 
     def prepare(self, command: Prepare, tasks: TaskGroup) -> None:
         """Have what is known of a coming prompt computed while there is nothing else to do."""
+        if command.continues is not None:
+            conversation = self._conversations.get(command.continues)
+            if conversation is None or not is_worth_preparing(conversation, command.beginning):
+                return
         self._preparing[command.path] = anyio.CancelScope()
         tasks.start_soon(self._prepare, command)
 
