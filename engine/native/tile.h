@@ -16,7 +16,6 @@
 #define MOST_QUERIES 3 /* whose sums are in registers at once */
 #define BATCH 48       /* a multiple of MOST_QUERIES and LANES */
 #define BLOCK 4        /* vectors of a result that stay in registers, for each query */
-#define FETCHING 12    /* queries that take about as long as memory needs to bring the next tile */
 
 /* Where the rows of a tile are, in elements from the first of all. Those from `num_rows` on are the
  * first one, and count nowhere. */
@@ -102,12 +101,20 @@ INLINE void half_scores(int n, const float *keys, const int64_t at[4], const str
   for (int i = 0; i < n; i++) found[i] = fours_of(parts[i], SUM);
 }
 
-/* N queries times the keys that any of them sees, and neighbours of these. */
-INLINE void score(int n, const struct tile *tile, struct batch *batch, int from, int64_t head_dim) {
+/* Asks for a part of a row, to the second level of the cache: the first one waits for few lines only. */
+INLINE void fetch(const float *from, int64_t length) {
+  for (int64_t d = 0; d < length; d += 16) __builtin_prefetch(from + d, 0, 2);
+}
+
+/* N queries times the keys that any of them sees, and neighbours of these. next: whose keys are asked
+ * for meanwhile, or null. */
+INLINE void score(int n, const struct tile *tile, const struct tile *next, struct batch *batch, int from,
+                  int64_t head_dim) {
   const struct query *queries = batch->queries + from;
   struct seen seen = seen_by(n, queries);
   for (int row = seen.first / LANES * LANES; row < seen.last; row += LANES) {
     vec low[MOST_QUERIES], high[MOST_QUERIES];
+    for (int i = row; next && i < row + LANES; i++) fetch(next->keys + next->at[i], head_dim);
     half_scores(n, tile->keys, tile->at + row, queries, head_dim, low);
     half_scores(n, tile->keys, tile->at + row + 4, queries, head_dim, high);
     for (int i = 0; i < n; i++)
@@ -189,9 +196,9 @@ static void weigh(struct batch *batch, float scale, float softcap) {
 /* --- results --------------------------------------------------------------------------------- */
 
 /* Adds weighted rows to the results of N queries. Rows that a query does not see count with weight 0,
- * if at all. */
-INLINE void gather(int n, const struct tile *tile, const struct batch *batch, int from,
-                   int64_t head_dim) {
+ * if at all. next: whose values are asked for meanwhile, or null. */
+INLINE void gather(int n, const struct tile *tile, const struct tile *next, const struct batch *batch,
+                   int from, int64_t head_dim) {
   const struct query *queries = batch->queries + from;
   const float (*weights)[TILE] = batch->weights + from, *kept = batch->kept + from;
   struct seen seen = seen_by(n, queries);
@@ -203,6 +210,7 @@ INLINE void gather(int n, const struct tile *tile, const struct batch *batch, in
         results[i][j] = load(queries[i].out + d + j * LANES) * all(kept[i]);
     for (int row = seen.first; row < seen.last; row++) {
       const float *v = tile->values + tile->at[row] + d;
+      if (next) fetch(next->values + next->at[row] + d, BLOCK * LANES);
       vec of_row[MOST_QUERIES];
       for (int i = 0; i < n; i++) of_row[i] = held(all(weights[i][row]));
       for (int j = 0; j < BLOCK; j++) {
@@ -224,30 +232,35 @@ INLINE void gather(int n, const struct tile *tile, const struct batch *batch, in
 
 /* --- batches --------------------------------------------------------------------------------- */
 
-/* Asks for rows [first, last) of a tile. */
-INLINE void fetch(const struct tile *tile, int64_t first, int64_t last, int64_t head_dim) {
-  for (int64_t row = first; row < least(last, tile->num_rows); row++)
-    for (int64_t d = 0; d < head_dim; d += 16) {
-      __builtin_prefetch(tile->keys + tile->at[row] + d);
-      __builtin_prefetch(tile->values + tile->at[row] + d);
-    }
+/* Numbers of queries are constants, so that sums stay in registers. */
+INLINE void score_some(int n, const struct tile *tile, const struct tile *next, struct batch *batch,
+                       int from, int64_t head_dim) {
+  if (n >= 3) score(3, tile, next, batch, from, head_dim);
+  else if (n == 2) score(2, tile, next, batch, from, head_dim);
+  else score(1, tile, next, batch, from, head_dim);
 }
 
-/* Lets a batch see a tile, and leaves it empty; asks for the next tile bit by bit meanwhile.
- * Numbers of queries are constants, so that sums stay in registers. */
+INLINE void gather_some(int n, const struct tile *tile, const struct tile *next,
+                        const struct batch *batch, int from, int64_t head_dim) {
+  if (n >= 3) gather(3, tile, next, batch, from, head_dim);
+  else if (n == 2) gather(2, tile, next, batch, from, head_dim);
+  else gather(1, tile, next, batch, from, head_dim);
+}
+
+/* Lets a batch see a tile, and leaves it empty; asks for the next tile meanwhile, which has no rows
+ * behind the last one. */
 static void attend_batch(const struct tile *tile, const struct tile *next, struct batch *batch,
                          int64_t head_dim, float scale, float softcap) {
-  int length = batch->length, whole = length / 3 * 3;
-  for (int i = 0; i < whole; i += 3) score(3, tile, batch, i, head_dim);
-  if (length - whole == 2) score(2, tile, batch, whole, head_dim);
-  if (length - whole == 1) score(1, tile, batch, whole, head_dim);
+  int length = batch->length, first = length < MOST_QUERIES ? length : MOST_QUERIES;
+  if (next->num_rows) score_some(first, tile, next, batch, 0, head_dim);
+  else score_some(first, tile, 0, batch, 0, head_dim);
+  for (int i = first; i < length; i += MOST_QUERIES)
+    score_some(length - i, tile, 0, batch, i, head_dim);
   weigh(batch, scale, softcap);
-  for (int i = 0; i < whole; i += 3) {
-    gather(3, tile, batch, i, head_dim);
-    if (length >= FETCHING) fetch(next, i * TILE / length, (i + 3) * TILE / length, head_dim);
-  }
-  if (length - whole == 2) gather(2, tile, batch, whole, head_dim);
-  if (length - whole == 1) gather(1, tile, batch, whole, head_dim);
+  if (next->num_rows) gather_some(first, tile, next, batch, 0, head_dim);
+  else gather_some(first, tile, 0, batch, 0, head_dim);
+  for (int i = first; i < length; i += MOST_QUERIES)
+    gather_some(length - i, tile, 0, batch, i, head_dim);
   batch->length = 0;
 }
 
