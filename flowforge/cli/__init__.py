@@ -11,5 +11,7 @@ def main() -> None:
     # walks them again and again. The process is the command's own, so the setting may be too.
     gc.set_threshold(50_000)
     from flowforge.cli.app import app
+    from flowforge.cli.standard_streams import open_closed_streams
 
+    open_closed_streams()
     app(prog_name="flowforge")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 # Where each command is: a file is imported when its command is asked for, or for all of the help.
 COMMANDS = {
@@ -42,7 +47,26 @@ COMMANDS = {
 
 
 class CommandGroup(click.Group):
-    """Commands that are imported when they are used."""
+    """Commands that are imported when they are used.
+
+    Help that cannot be written ends as a command's output does, with a message and its exit code.
+    """
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Read the arguments; prints the help of all, or the version."""
+        with _unwritable_help_ends():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Read the arguments of the command, and run it; prints its help."""
+        with _unwritable_help_ends():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands, in the order of the help."""
@@ -68,6 +92,16 @@ class CommandGroup(click.Group):
             if miss is not None:
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {miss!r}?")
         return super().resolve_command(ctx, args)
+
+
+@contextmanager
+def _unwritable_help_ends() -> Generator[None]:
+    try:
+        yield
+    except OSError as error:  # what commands raise themselves is told by `failures.guarded`
+        from flowforge.cli.failures import report_unwritable
+
+        raise SystemExit(int(report_unwritable(error))) from error
 
 
 def _print_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:

@@ -18,6 +18,7 @@ from flowforge.errors import FlowForgeError, WorkflowError, WrongInputsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import TextIO
 
     from flowforge.errors import Location
     from flowforge.runtime.run import RunFailedError
@@ -59,7 +60,7 @@ def guarded(command: Callable[P, ExitCode]) -> Callable[P, None]:
 
 def report(error: FlowForgeError, *, as_json: bool = False) -> ExitCode:
     """Tell an error on stderr, and as a JSON line on stdout if asked; returns its exit code."""
-    print_note(str(error))
+    _tell(str(error))
     if as_json:
         for one in error.errors if isinstance(error, WrongInputsError) else (error,):
             print_json_line(
@@ -73,6 +74,13 @@ def report_run_failure(error: RunFailedError) -> ExitCode:
     for line in failure_lines(error.failures):
         print_note(line)
     return exit_code_of_run(tuple(failure.error for failure in error.failures))
+
+
+def report_unwritable(error: OSError) -> ExitCode:
+    """Tell that stdout takes nothing more; returns the exit code, of a reader that left as well."""
+    if isinstance(error, BrokenPipeError):
+        return _leave_broken_pipe()
+    return _report_unexpected(error, as_json=False)
 
 
 def failure_lines(failures: Iterable[Failure]) -> Iterator[str]:
@@ -108,15 +116,23 @@ def _report_unexpected(error: Exception, *, as_json: bool) -> ExitCode:
     if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
         # Of a write that failed nothing says which file it was: it may have been stdout's.
         if error.filename is None:
-            _drop_output()
+            _drop(sys.stdout)
         place = "" if error.filename is None else f" of {str(error.filename)!r}"
         message = f"what was to be written does not fit on the disk{place}"
         help_line = "make room there, or write elsewhere"
         return report(WorkflowError("WF539", message, help=help_line), as_json=as_json)
     # The top of the command line: whatever else comes here is ours to be told about.
-    print_note(f"error[IN001]: {type(error).__name__}: {error}")
-    print_note("help: this is a fault in FlowForge; --traceback shows where")
+    _tell(f"error[IN001]: {type(error).__name__}: {error}")
+    _tell("help: this is a fault in FlowForge; --traceback shows where")
     return ExitCode.INTERNAL
+
+
+def _tell(line: str) -> None:
+    try:
+        print_note(line)
+    except OSError:
+        # Stderr itself takes nothing: the exit code is all that can still be said.
+        _drop(sys.stderr)
 
 
 def _asks_for_traceback() -> bool:
@@ -124,10 +140,10 @@ def _asks_for_traceback() -> bool:
 
 
 def _leave_broken_pipe() -> ExitCode:
-    _drop_output()
+    _drop(sys.stdout)
     return ExitCode.BROKEN_PIPE
 
 
-def _drop_output() -> None:
-    # Python flushes stdout at exit and would complain a second time.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _drop(stream: TextIO) -> None:
+    # Python flushes streams at exit and would complain a second time.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
