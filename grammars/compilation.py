@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
+from flowforge.grammars.characters import half_of_a_pair
 from flowforge.grammars.constraint import CompiledConstraint
 
 if TYPE_CHECKING:
@@ -67,6 +68,13 @@ class GrammarRefused(Exception):
 
 class GrammarLate(GrammarRefused):
     """A grammar that was not compiled within the time that there is for one."""
+
+
+def require_characters(text: str) -> None:
+    """Raises GrammarRefused for half a surrogate pair, which no text can hold."""
+    half = half_of_a_pair(text)
+    if half is not None:
+        raise GrammarRefused(half)
 
 
 def compile_mask_grammar(

@@ -10,6 +10,7 @@ from flowforge.grammars.compilation import (
     build_matcher,
     byte_tokenizer,
     matcher_grammar,
+    require_characters,
 )
 from flowforge.grammars.json_grammar import json_grammars
 from flowforge.grammars.json_options import STRICT, JsonOptions
@@ -38,8 +39,10 @@ def choice_grammar(choices: Sequence[str]) -> str:
     """The mask grammar of some texts.
 
     They are one terminal: the lexer's automaton has room for tens of thousands, while as many
-    alternatives of a rule would each be gone along by the parser.
+    alternatives of a rule would each be gone along by the parser. Raises GrammarRefused.
     """
+    for text in choices:
+        require_characters(text)
     texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in choices)
     return f"start: TEXT\nTEXT: {texts}"
 
@@ -53,5 +56,6 @@ def regex_matcher(pattern: str, tokenizer: LLTokenizer | None = None) -> LLMatch
     """Of the texts of which all matches, over a tokenizer's tokens. Raises GrammarRefused."""
     from llguidance import LLMatcher
 
+    require_characters(pattern)
     over = byte_tokenizer() if tokenizer is None else tokenizer
     return build_matcher(over, LLMatcher.grammar_from_regex(pattern))

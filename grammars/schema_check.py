@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from flowforge.grammars.characters import half_of_a_pair
 from flowforge.grammars.json_options import STRICT
 from flowforge.grammars.lowering.endless import endless_references
 from flowforge.grammars.lowering.formats import MASKED, asks_judge_only, is_masked
@@ -90,6 +91,9 @@ def check_words(schema: JsonInput) -> list[SchemaProblem]:
     if problems:
         return problems
     plain = to_plain(schema)
+    halves = [*_check_characters(plain, ())]
+    if halves:
+        return halves
     broken = [*_check_meta_schema(plain)]
     # What is no schema has no references to be followed.
     known = plain if broken else with_local_references(plain)
@@ -121,6 +125,23 @@ def _check_limits(schema: JsonInput) -> list[SchemaProblem]:
         message = f"the schema has {num_chars:,} characters, expected at most {MAX_CHARS:,}"
         return [SchemaProblem("", message, help="make it smaller: say long lists with pattern")]
     return []
+
+
+def _check_characters(value: JsonValue, path: Path) -> Iterator[SchemaProblem]:
+    help = "write the character itself, or both halves of it"
+    if isinstance(value, str):
+        half = half_of_a_pair(value)
+        if half is not None:
+            yield SchemaProblem(to_pointer(path), half, help=help)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            half = half_of_a_pair(key)
+            if half is not None:
+                yield SchemaProblem(to_pointer(path), f"key {key!r}: {half}", help=help)
+            yield from _check_characters(inner, (*path, key))
+    elif isinstance(value, list):
+        for idx, inner in enumerate(value):
+            yield from _check_characters(inner, (*path, idx))
 
 
 def _depth(schema: JsonInput) -> int:

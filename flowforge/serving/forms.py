@@ -21,19 +21,28 @@ _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 def form_of(request: SamplingFields) -> GenerateRequest:
     """A request with the answer's form and nothing else. Raises RequestError 400 for two forms."""
-    found = [*_own_forms(request), *_extended_forms(request)]
+    found = _forms(request)
     if len(found) > 1:
-        raise bad_request("the form of the answer is said in more than one way", "response_format")
-    return found[0] if found else GenerateRequest()
+        raise bad_request("the form of the answer is said in more than one way", found[1][0])
+    return found[0][1] if found else GenerateRequest()
 
 
-def _own_forms(request: SamplingFields) -> list[GenerateRequest]:
+def form_field_of(request: SamplingFields) -> str | None:
+    """The field that says the form, if one does. Raises as `form_of`."""
+    return next((field for field, _ in _forms(request)), None)
+
+
+def _forms(request: SamplingFields) -> list[tuple[str, GenerateRequest]]:
+    return [*_own_forms(request), *_extended_forms(request)]
+
+
+def _own_forms(request: SamplingFields) -> list[tuple[str, GenerateRequest]]:
     asked = request.response_format if isinstance(request, ChatRequest) else None
     if asked is None or asked.type == "text":
         return []
     if asked.json_schema is None:
-        return [GenerateRequest(json_schema=_ANY_OBJECT)]
-    return [_of_schema(asked.json_schema)]
+        return [("response_format", GenerateRequest(json_schema=_ANY_OBJECT))]
+    return [("response_format", _of_schema(asked.json_schema))]
 
 
 def _of_schema(spec: SchemaSpec) -> GenerateRequest:
@@ -42,32 +51,34 @@ def _of_schema(spec: SchemaSpec) -> GenerateRequest:
     return GenerateRequest(json_schema=schema, options=PLAIN_OPTIONS if spec.strict else _RELAXED)
 
 
-def _extended_forms(request: SamplingFields) -> list[GenerateRequest]:
+def _extended_forms(request: SamplingFields) -> list[tuple[str, GenerateRequest]]:
     outputs = request.structured_outputs
     forms = [] if outputs is None else _structured(outputs)
     if request.guided_json is not None:
-        forms.append(_of_json(request.guided_json, "guided_json"))
+        forms.append(("guided_json", _of_json(request.guided_json, "guided_json")))
     if request.guided_regex is not None:
-        forms.append(GenerateRequest(regex=request.guided_regex))
+        forms.append(("guided_regex", GenerateRequest(regex=request.guided_regex)))
     if request.guided_choice is not None:
-        forms.append(GenerateRequest(choice=tuple(request.guided_choice)))
+        forms.append(("guided_choice", GenerateRequest(choice=tuple(request.guided_choice))))
     if request.guided_grammar is not None:
-        forms.append(_of_grammar(request.guided_grammar))
+        forms.append(("guided_grammar", _of_grammar(request.guided_grammar)))
     return forms
 
 
-def _structured(outputs: StructuredOutputs) -> list[GenerateRequest]:
-    forms: list[GenerateRequest] = []
+def _structured(outputs: StructuredOutputs) -> list[tuple[str, GenerateRequest]]:
+    forms: list[tuple[str, GenerateRequest]] = []
     if outputs.json_ is not None:
-        forms.append(_of_json(outputs.json_, "structured_outputs.json"))
+        field = "structured_outputs.json"
+        forms.append((field, _of_json(outputs.json_, field)))
     if outputs.json_object:
-        forms.append(GenerateRequest(json_schema=_ANY_OBJECT))
+        field = "structured_outputs.json_object"
+        forms.append((field, GenerateRequest(json_schema=_ANY_OBJECT)))
     if outputs.regex is not None:
-        forms.append(GenerateRequest(regex=outputs.regex))
+        forms.append(("structured_outputs.regex", GenerateRequest(regex=outputs.regex)))
     if outputs.choice is not None:
-        forms.append(GenerateRequest(choice=tuple(outputs.choice)))
+        forms.append(("structured_outputs.choice", GenerateRequest(choice=tuple(outputs.choice))))
     if outputs.grammar is not None:
-        forms.append(_of_grammar(outputs.grammar))
+        forms.append(("structured_outputs.grammar", _of_grammar(outputs.grammar)))
     return forms
 
 

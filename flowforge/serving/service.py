@@ -23,7 +23,7 @@ from flowforge.serving.completions import Echo
 from flowforge.serving.envelope import Envelope
 from flowforge.serving.event_stream import EventStream, run_unless_gone
 from flowforge.serving.failures import Failure, RequestError, bad_request, failure_of, not_found
-from flowforge.serving.forms import form_of
+from flowforge.serving.forms import form_field_of, form_of
 from flowforge.serving.generation import Asked, prepare, with_stops
 from flowforge.serving.metrics import Metrics, ServerCounts
 from flowforge.serving.pace import Pace
@@ -164,7 +164,7 @@ class Service:
             continues_last=bool(request.continue_final_message),
         )
         num_logprobs = (request.top_logprobs or 0) if request.logprobs else None
-        with self._refusing():
+        with self._refusing(request, "messages"):
             # A long prompt takes long, and others are being answered.
             prompt = await anyio.to_thread.run_sync(render)
             asked = self._asked(request, client, tuple(prompt), form, most, num_logprobs)
@@ -217,9 +217,9 @@ class Service:
         generations: list[Generation] = []
         echoes: list[Echo] = []
         for prompt in prompts:
-            echo = await self._echo(prompt, client, annotations)
-            echoes.append(echo)
-            with self._refusing():
+            with self._refusing(request, "prompt"):
+                echo = await self._echo(prompt, client, annotations)
+                echoes.append(echo)
                 asked = self._asked(
                     request, client, echo.ids, form, request.max_tokens, request.logprobs
                 )
@@ -300,7 +300,7 @@ class Service:
         )
 
     @contextmanager
-    def _refusing(self) -> Generator[None]:
+    def _refusing(self, request: SamplingFields, prompt_field: str) -> Generator[None]:
         """Name the field that brought a refusal about, and count what took too long."""
         self.counts.num_compiling += 1
         try:
@@ -315,27 +315,27 @@ class Service:
             if error.code == _NO_FORM:
                 # What helps the author of a workflow is not what helps a client.
                 message = f'{error.message}; leave it out, or do not ask for "strict"'
-            param = _FIELDS.get(error.code)
+            if error.code in _OF_FORMS:
+                param = form_field_of(request)
+            elif error.code in _OF_PROMPTS:
+                param = prompt_field
+            else:
+                param = _FIELDS.get(error.code)
             raise RequestError(replace(failure, message=message, param=param)) from error
         finally:
             self.counts.num_compiling -= 1
 
 
 _NO_FORM = "WF411"
+_OF_FORMS = frozenset({_NO_FORM, "WF414", "WF415", "WF430", "WF431", "WF432"})
+"""Errors about the form of the answer, whichever field says it."""
+_OF_PROMPTS = frozenset({"EN304", "EN307"})
 _FIELDS = {
     # Of what sampling is asked for, all but this is in range when a request has been read.
     "EN210": "logit_bias",
-    "EN304": "messages",
-    "EN307": "messages",
-    _NO_FORM: "response_format",
-    "WF414": "structured_outputs.regex",
-    "WF415": "structured_outputs.choice",
     "WF421": "tools",
-    "WF430": "structured_outputs.grammar",
-    "WF431": "structured_outputs.grammar",
-    "WF432": "structured_outputs.grammar",
 }
-"""Which field an error is about."""
+"""Which field any other error is about."""
 
 
 def _seen_role(message: ChatMessage) -> SeenRole:

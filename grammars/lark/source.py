@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from flowforge.errors import Location, WorkflowError
+from flowforge.grammars.characters import half_of_a_pair
 from flowforge.grammars.lark.places import Places
 
 if TYPE_CHECKING:
@@ -98,6 +99,10 @@ def load_grammar(
     if len(source.text) > MAX_CHARS:
         message = f"the grammar has {len(source.text):,} characters, expected at most {MAX_CHARS:,}"
         raise WorkflowError("WF430", message, location=Location(source.file, 1, 1))
+    half = half_of_a_pair(source.text)
+    if half is not None:
+        message = f"the grammar is no text: {half}"
+        raise WorkflowError("WF431", message, location=Location(source.file, 1, 1))
     # To lark a text of nowhere is one of the current folder: this one has no files beside it.
     name = str((source.folder or Path(os.devnull)) / Path(source.file).name)
     made_safe: dict[str, Regex] = {}

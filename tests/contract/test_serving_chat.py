@@ -381,6 +381,51 @@ def test_forms_of_other_servers_are_understood(
     assert _text(answer) in text
 
 
+HALF = "a\ud800b"
+SCHEMA_OF_HALF = {"type": "object", "properties": {HALF: {}}}
+
+
+@pytest.mark.parametrize(("extra", "param"), [
+    ({"guided_regex": HALF}, "guided_regex"),
+    ({"guided_choice": ["c", HALF]}, "guided_choice"),
+    ({"guided_grammar": f'start: "{HALF}"'}, "guided_grammar"),
+    ({"guided_json": {"enum": [HALF]}}, "guided_json"),
+    ({"guided_json": {"type": "string", "pattern": HALF}}, "guided_json"),
+    ({"guided_json": json.dumps(SCHEMA_OF_HALF)}, "guided_json"),
+    ({"structured_outputs": {"regex": HALF}}, "structured_outputs.regex"),
+    ({"structured_outputs": {"json": {"const": HALF}}}, "structured_outputs.json"),
+    (
+        {"response_format": {
+            "type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA_OF_HALF},
+        }},
+        "response_format",
+    ),
+])  # fmt: skip
+def test_a_form_with_half_a_surrogate_pair_is_refused_by_its_field(
+    server: Served, extra: dict[str, Any], param: str
+) -> None:
+    answer = post(server, "/v1/chat/completions", messages=NUMBERS, **extra)
+
+    assert 400 == answer.status_code, answer.text
+    error = answer.json()["error"]
+    assert param == error["param"]
+    assert "is U+D800, half a surrogate pair" in error["message"]
+
+
+@pytest.mark.parametrize(("extra", "param"), [
+    ({"guided_regex": "("}, "guided_regex"),
+    ({"guided_grammar": "x"}, "guided_grammar"),
+    ({"guided_json": {"type": None}}, "guided_json"),
+    ({"structured_outputs": {"json": {"type": None}}}, "structured_outputs.json"),
+])  # fmt: skip
+def test_a_form_that_is_refused_is_told_by_the_field_that_says_it(
+    server: Served, extra: dict[str, Any], param: str
+) -> None:
+    answer = post(server, "/v1/chat/completions", messages=NUMBERS, **extra)
+
+    assert (400, param) == (answer.status_code, answer.json()["error"]["param"])
+
+
 @pytest.mark.parametrize("grammar", [
     'start: "a" impossible_terminal', "start: start", 'start: loop\nloop: | loop loop',
 ])  # fmt: skip

@@ -235,3 +235,9 @@ def test_what_leaves_no_room_is_named_by_its_field(
         client.completions.create(model=MODEL, prompt=prompt, max_tokens=max_tokens)
 
     assert ("context_length_exceeded", param) == (refused.value.code, refused.value.param)
+
+
+def test_half_a_surrogate_pair_is_a_fault_of_the_prompt(server: Served) -> None:
+    answer = post(server, "/v1/completions", prompt="a\ud800b")
+
+    assert (400, "prompt") == (answer.status_code, answer.json()["error"]["param"])

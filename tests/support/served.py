@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -97,7 +98,10 @@ def served(setting: Setting | None = None) -> Generator[Served]:
 
 def post(server: Served, path: str, **body: Any) -> httpx2.Response:
     """Post a body that asks for the server's model."""
-    return httpx2.post(f"{server.url}{path}", json={"model": MODEL, **body}, timeout=60)
+    # Escaped, so that a body may hold what is no character of UTF-8.
+    text = json.dumps({"model": MODEL, **body})
+    headers = {"content-type": "application/json"}
+    return httpx2.post(f"{server.url}{path}", content=text, headers=headers, timeout=60)
 
 
 def openai_client(server: Served) -> OpenAI:
