@@ -11,7 +11,8 @@ def main() -> None:
     # walks them again and again. The process is the command's own, so the setting may be too.
     gc.set_threshold(50_000)
     from flowforge.cli.app import app
-    from flowforge.cli.standard_streams import open_closed_streams
+    from flowforge.cli.standard_streams import escape_what_has_no_bytes, open_closed_streams
 
     open_closed_streams()
+    escape_what_has_no_bytes()
     app(prog_name="flowforge")

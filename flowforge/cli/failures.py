@@ -90,14 +90,15 @@ def failure_lines(failures: Iterable[Failure]) -> Iterator[str]:
     """
     from flowforge.language.diagnostics import few_of
 
-    kinds: dict[tuple[str, Location | None, str | None], dict[str, list[str]]] = {}
+    # Paths are keys, too: a run that cannot be written down fails for itself and at its end.
+    kinds: dict[tuple[str, Location | None, str | None], dict[str, dict[str, None]]] = {}
     for failure in failures:
         error = failure.error
         kind = kinds.setdefault((error.code, error.location, error.help), {})
-        kind.setdefault(error.message, []).append(failure.path)
+        kind.setdefault(error.message, {})[failure.path] = None
     for (code, location, help_line), message_to_paths in kinds.items():
         for message, paths in message_to_paths.items():
-            yield f"error[{code}]: {few_of(paths)}: {message}"
+            yield f"error[{code}]: {few_of([*paths])}: {message}"
         if location is not None:
             yield f"  --> {location}"
         if help_line is not None:

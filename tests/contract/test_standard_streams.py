@@ -34,6 +34,34 @@ def run_command(tmp_path: Path) -> str:
     return "run draft.yaml --backend script:answers.json --seed 1 --journal runs.db"
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_result_that_an_encoding_cannot_hold_comes_escaped(
+    tmp_path: Path, run_command: str, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "answers.json").write_text(json.dumps({"draft": "night 日本"}))
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+
+    done = shell(tmp_path, f"{run_command} -q")
+
+    assert (0, "night \\u65e5\\u672c\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
+def test_a_run_that_cannot_be_written_down_is_told_once(tmp_path: Path, run_command: str) -> None:
+    shell(tmp_path, run_command)
+    journal = tmp_path / "runs.db"
+    page = 4096
+    num_pages = journal.stat().st_size // page
+    with journal.open("r+b") as file:
+        file.seek(3 * page)
+        file.write(b"\xff" * (num_pages - 3) * page)
+
+    done = shell(tmp_path, f"{run_command} -q")
+
+    assert 4 == done.returncode
+    assert "is damaged or no journal" in done.stderr
+    assert "run, run" not in done.stderr
+
+
 def shell(tmp_path: Path, command: str) -> subprocess.CompletedProcess[str]:
     """Run a command line of `flowforge` as a shell does, with its redirections."""
     return subprocess.run(
