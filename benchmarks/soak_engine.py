@@ -79,19 +79,10 @@ def counting() -> Load:
 
 def random_load(directory: Path) -> Load:
     """A random model, written to a directory, and prompts over eight common prefixes."""
-    from random_models import random_model
+    from random_models import small_llama
 
-    random_model(
-        "Llama",
-        vocab_size=RANDOM_VOCAB_SIZE,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        pad_token_id=0,
-        initializer_range=0.2,
+    small_llama(
+        vocab_size=RANDOM_VOCAB_SIZE, max_position_embeddings=512, initializer_range=0.2
     ).save_pretrained(directory)
     draw = random.Random(0)
 

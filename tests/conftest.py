@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytest_plugins = ["server_fixtures"]
 CASES_DIR = Path(__file__).parent / "cases"
 ASYNC_TIMEOUT_S = 20
 TIMEOUT_S = 120

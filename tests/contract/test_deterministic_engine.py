@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import anyio
 import gguf
 import pytest
-from gguf_files import TOKENS, GgufSettings, write_gguf
-from random_models import random_model
+from gguf_files import TOKENS
+from quantized_models import converted
+from random_models import random_model, small_llama
 
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.loading import engine_for
-from flowforge.engine.models.gguf_conversion import convert_gguf
 from flowforge.engine.native.library import find_library
 from flowforge.engine.sampling import SamplingParams
 from flowforge.engine.sequence import GenerationRequest, TokensArrived
@@ -50,25 +50,19 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         pytest.skip("there is no C compiler on this machine")
     directory, dtype = tmp_path_factory.mktemp("model"), request.param
     vocab_size = VOCAB_SIZE if dtype == "auto" else len(TOKENS)
-    weights = random_model(
-        "Llama",
-        vocab_size=vocab_size,
-        hidden_size=128,
-        intermediate_size=192,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        initializer_range=0.2,
-        pad_token_id=0,
-    )
+    settings = {
+        "vocab_size": vocab_size,
+        "hidden_size": 128,
+        "intermediate_size": 192,
+        "num_hidden_layers": 3,
+        "max_position_embeddings": 256,
+        "initializer_range": 0.2,
+    }
     if dtype == "auto":
-        weights.save_pretrained(directory)
+        small_llama(**settings).save_pretrained(directory)
         return Model(directory, dtype, vocab_size)
     kinds = {"norm.weight": gguf.GGMLQuantizationType.F32, "weight": gguf.GGMLQuantizationType.Q4_1}
-    write_gguf(directory / "m.gguf", weights, GgufSettings(kinds=kinds))
-    convert_gguf(directory / "m.gguf", directory / "out")
-    return Model(directory / "out", dtype, vocab_size)
+    return Model(converted(directory, kinds, **settings), dtype, vocab_size)
 
 
 def engine(model: Model, num_pages: int, max_step_tokens: int, overlap: Overlap = "off") -> Engine:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from random_models import random_model
+from random_models import small_llama
 
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.kv.prefix_tree import Namespace
@@ -77,17 +77,8 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if find_library() is None:
         pytest.skip("there is no C compiler on this machine")
     directory = tmp_path_factory.mktemp("model")
-    random_model(
-        "Llama",
-        vocab_size=VOCAB_SIZE,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        initializer_range=0.3,
-        pad_token_id=0,
+    small_llama(
+        vocab_size=VOCAB_SIZE, num_hidden_layers=3, max_position_embeddings=256
     ).save_pretrained(directory)
     return directory
 

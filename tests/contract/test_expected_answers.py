@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowforge.backends.passing import PassingBackend, PassingConversation
+from told_backend import ToldBackend
+
 from flowforge.language.loader import load_text, require_program
 from flowforge.runtime.run import start
 from flowforge.runtime.tool_times import ToolTimes
 from flowforge.testing import VirtualClock, script
 
 if TYPE_CHECKING:
-    from flowforge.backends.protocol import Backend, Conversation
     from flowforge.runtime.commands import StartQuestion
 
 ASKING = require_program(
@@ -27,32 +27,9 @@ outputs: { final: "${ final }" }
 )
 
 
-class Told(PassingBackend):
-    """told: what conversations were expected, in order: steps, and seconds until then."""
-
-    def __init__(self, inner: Backend) -> None:
-        super().__init__(inner)
-        self.told: list[tuple[float, float]] = []
-
-    def around(self, inner: Conversation) -> Conversation:
-        return ToldConversation(inner, self)
-
-
-class ToldConversation(PassingConversation):
-    def __init__(self, inner: Conversation, backend: Told) -> None:
-        super().__init__(inner)
-        self._backend = backend
-
-    def around(self, inner: Conversation) -> Conversation:
-        return ToldConversation(inner, self._backend)
-
-    def expect_use(self, num_steps: float, ready_in_s: float = 0.0) -> None:
-        self._backend.told.append((num_steps, ready_in_s))
-        super().expect_use(num_steps, ready_in_s)
-
-
 async def told_by_a_run(tool_times: ToolTimes, answers_in_s: float) -> list[tuple[float, float]]:
-    clock, backend = VirtualClock(), Told(script({"*": "a word"}))
+    """When conversations were expected to go on: in so many steps, behind so many seconds."""
+    clock, backend = VirtualClock(), ToldBackend(script({"*": "a word"}))
 
     async def answer(question: StartQuestion) -> str:
         await clock.sleep(answers_in_s)
@@ -60,7 +37,7 @@ async def told_by_a_run(tool_times: ToolTimes, answers_in_s: float) -> list[tupl
 
     async with start(ASKING, {}, backend, clock=clock, asker=answer, tool_times=tool_times) as run:
         await run.result()
-    return backend.told
+    return [(one.num_steps, one.ready_in_s) for one in backend.told]
 
 
 async def test_an_answer_is_expected_when_earlier_ones_came_in_the_mean() -> None:

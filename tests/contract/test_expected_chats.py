@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from told_backend import ToldBackend
 
 import flowforge as ff
-from flowforge.backends.passing import PassingBackend, PassingConversation
 from flowforge.testing import script
 
-if TYPE_CHECKING:
-    from flowforge.backends.protocol import Backend, Conversation
 
-
-class Told(PassingBackend):
-    """Numbers conversations as they are opened or forked. told: number and steps, in order."""
-
-    def __init__(self, inner: Backend) -> None:
-        super().__init__(inner)
-        self.told: list[tuple[int, float]] = []
-        self.num_conversations = 0
-
-    def around(self, inner: Conversation) -> Conversation:
-        return ToldConversation(inner, self)
-
-
-class ToldConversation(PassingConversation):
-    def __init__(self, inner: Conversation, backend: Told) -> None:
-        super().__init__(inner)
-        self._backend = backend
-        self._number = backend.num_conversations
-        backend.num_conversations += 1
-
-    def around(self, inner: Conversation) -> Conversation:
-        return ToldConversation(inner, self._backend)
-
-    def expect_use(self, num_steps: float, ready_in_s: float = 0.0) -> None:
-        self._backend.told.append((self._number, num_steps))
-        super().expect_use(num_steps, ready_in_s)
+def numbered(backend: ToldBackend) -> list[tuple[int, float]]:
+    """Which conversation was told, and in how many steps it is needed."""
+    return [(one.number, one.num_steps) for one in backend.told]
 
 
 async def test_a_chat_whose_forks_are_open_is_needed_after_them() -> None:
-    backend = Told(script({"*": "a word"}))
+    backend = ToldBackend(script({"*": "a word"}))
 
     async def draft(chat: ff.Chat) -> str:
         return await chat.gen(name="draft")
@@ -56,12 +30,12 @@ async def test_a_chat_whose_forks_are_open_is_needed_after_them() -> None:
     async with ff.start(forks, backend=backend) as handle:
         assert "a word" == await handle.result()
 
-    assert [(0, 0), (0, 1), (0, 0)] == [one for one in backend.told if one[0] == 0]
-    assert [(1, 0), (2, 0)] == [one for one in backend.told if one[0] != 0]
+    assert [(0, 0), (0, 1), (0, 0)] == [one for one in numbered(backend) if one[0] == 0]
+    assert [(1, 0), (2, 0)] == [one for one in numbered(backend) if one[0] != 0]
 
 
 async def test_a_checked_answer_hands_the_next_use_on_to_the_fork_that_takes_its_place() -> None:
-    backend = Told(script({"list": "[1]"}))
+    backend = ToldBackend(script({"list": "[1]"}))
 
     @ff.flow
     async def checked(run: ff.Run) -> int:
@@ -72,4 +46,4 @@ async def test_a_checked_answer_hands_the_next_use_on_to_the_fork_that_takes_its
     async with ff.start(checked, backend=backend) as handle:
         assert 1 == await handle.result()
 
-    assert [(0, 0), (1, 0)] == backend.told
+    assert [(0, 0), (1, 0)] == numbered(backend)

@@ -20,18 +20,12 @@ from flowforge.language.remote_models import RemoteModel
 from flowforge.serving.recording import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from flowforge.backends.protocol import Conversation
     from flowforge.backends.remote.backend import RemoteBackend
     from flowforge.language.remote_models import Dialect
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Served]:
-    with served() as one:
-        yield one
 
 
 @asynccontextmanager

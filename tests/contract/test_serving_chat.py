@@ -9,13 +9,12 @@ import httpx2
 import openai
 import pytest
 from pydantic import BaseModel
-from served import MODEL, Served, openai_client, post, served
+from served import MODEL, Served, post
 from spoken_model import TOKENIZER
 
 from flowforge.grammars import compilation
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from pathlib import Path
 
     from openai.types.chat import ChatCompletionChunk
@@ -25,18 +24,6 @@ NUMBERS: list[Any] = [{"role": "user", "content": "count"}]
 
 def say(text: str) -> list[Any]:
     return [{"role": "user", "content": f"say {text}"}]
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Served]:
-    with served() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def client(server: Served) -> Generator[openai.OpenAI]:
-    with openai_client(server) as one:
-        yield one
 
 
 def events(server: Served, **body: Any) -> list[Any]:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 from pydantic import BaseModel
-from served import MODEL, Served, served
+from served import MODEL, Served
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from pathlib import Path
 
 # What these packages warn of is theirs.
@@ -35,12 +34,6 @@ class Person(BaseModel):
 
     name: str
     age: int
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Served]:
-    with served() as one:
-        yield one
 
 
 # -- langchain-openai -----------------------------------------------------------------------------

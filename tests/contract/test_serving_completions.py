@@ -9,25 +9,12 @@ import anyio
 import httpx2
 import openai
 import pytest
-from served import MODEL, Served, Setting, openai_client, post, served
+from served import MODEL, Served, Setting, post, served
 
 from flowforge.serving.recording import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Served]:
-    with served() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def client(server: Served) -> Generator[openai.OpenAI]:
-    with openai_client(server) as one:
-        yield one
 
 
 @pytest.mark.parametrize("more", [{}, {"max_tokens": None}])

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import openai
 import pytest
-from served import MODEL, Served, openai_client, served
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
+from served import MODEL, Served
 
 
 def tool(name: str, **properties: Any) -> Any:
@@ -30,18 +27,6 @@ LOOSE = {"type": "array", "items": {"type": "string"}, "contains": {"pattern": "
 # The stand-in's template knows no tools: calls are written in the plain form.
 F_CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 G_CALL = '<tool_call>\n{"name": "g", "arguments": {"b": "y"}}\n</tool_call>'
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Served]:
-    with served() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def client(server: Served) -> Generator[openai.OpenAI]:
-    with openai_client(server) as one:
-        yield one
 
 
 def ask(client: openai.OpenAI, said: str, choice: Any = "auto", **more: Any) -> Any:

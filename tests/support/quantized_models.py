@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gguf_files import TOKENS, GgufSettings, write_gguf
-from random_models import random_model
+from random_models import small_llama
 
 from flowforge.engine.models.gguf_conversion import convert_gguf
 
@@ -16,23 +16,13 @@ if TYPE_CHECKING:
 
 
 def converted(
-    directory: Path,
-    kinds: dict[str, gguf.GGMLQuantizationType],
-    vocab_size: int = len(TOKENS),
+    directory: Path, kinds: dict[str, gguf.GGMLQuantizationType], **settings: Any
 ) -> Path:
-    """The folder of a converted file, which is m.gguf beside it. kinds: as in `GgufSettings`."""
-    model = random_model(
-        "Llama",
-        vocab_size=vocab_size,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-        pad_token_id=0,
-    )
+    """The folder of a converted file, which is m.gguf beside it.
+
+    kinds: as in `GgufSettings`. settings: of the model, where they are not those of `small_llama`.
+    """
+    model = small_llama(**({"vocab_size": len(TOKENS), "max_position_embeddings": 64} | settings))
     write_gguf(directory / "m.gguf", model, GgufSettings(kinds=kinds))
     convert_gguf(directory / "m.gguf", directory / "out")
     return directory / "out"

@@ -26,7 +26,7 @@ def random_model(family: str, **settings: Any) -> Any:
     return model
 
 
-def tiny_llama(**settings: Any) -> Any:
+def tiny_model(family: str, **settings: Any) -> Any:
     """Two layers over 120 ids: for tests of the engine, which need some model."""
     shape: dict[str, Any] = {
         "vocab_size": 120,
@@ -39,4 +39,21 @@ def tiny_llama(**settings: Any) -> Any:
         "pad_token_id": 0,
         "initializer_range": 0.2,
     }
-    return random_model("Llama", **(shape | settings))
+    return random_model(family, **(shape | settings))
+
+
+def tiny_llama(**settings: Any) -> Any:
+    """`tiny_model` of the family that most tests take."""
+    return tiny_model("Llama", **settings)
+
+
+def small_llama(**settings: Any) -> Any:
+    """Wide enough for groups of quantised weights, with two heads of queries to one of keys."""
+    shape: dict[str, Any] = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "initializer_range": 0.3,
+    }
+    return tiny_llama(**(shape | settings))

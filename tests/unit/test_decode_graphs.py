@@ -14,7 +14,7 @@ from core_client import Client
 from history_model import Updates
 from hypothesis import given
 from hypothesis import strategies as st
-from random_models import random_model
+from random_models import tiny_model
 
 from flowforge.engine.attention.backends import choose_backend
 from flowforge.engine.attention.graph_attention import GraphTables
@@ -87,21 +87,7 @@ class FakeCapture:
 def windowed(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
     """Layers of two kinds: one with a window, one without."""
     directory: Path = tmp_path_factory.mktemp("windowed")
-    model = random_model(
-        "Qwen2",
-        vocab_size=120,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=128,
-        sliding_window=9,
-        use_sliding_window=True,
-        max_window_layers=1,
-        pad_token_id=0,
-        initializer_range=0.2,
-    )
+    model = tiny_model("Qwen2", sliding_window=9, use_sliding_window=True, max_window_layers=1)
     model.save_pretrained(directory)
     return load_decoder(directory, dtype=torch.float32)
 

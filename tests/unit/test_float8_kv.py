@@ -11,7 +11,7 @@ from decoder_runs import dense_logits, ranges_of, slot_of
 from history_model import Updates
 from kernel_heads import on_the_cpu
 from model_core import model_core
-from random_models import random_model, tiny_llama
+from random_models import tiny_llama, tiny_model
 
 from flowforge.engine.attention.backends import choose_backend
 from flowforge.engine.attention.kernel_attention import kernel_backend
@@ -138,21 +138,9 @@ def test_logits_do_not_depend_on_chunks_nor_on_who_computes(way: str, decoder: D
 
 
 def test_a_window_and_a_cap_are_those_of_exact_rows(tmp_path: Path) -> None:
-    random_model(
-        "Gemma2",
-        vocab_size=120,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        sliding_window=9,
-        query_pre_attn_scalar=16,
-        max_position_embeddings=128,
-        pad_token_id=0,
-        initializer_range=0.2,
-    ).save_pretrained(tmp_path)
+    tiny_model("Gemma2", head_dim=16, sliding_window=9, query_pre_attn_scalar=16).save_pretrained(
+        tmp_path
+    )
     windowed = load_decoder(tmp_path, dtype=torch.float32)
     # Dense attention knows windows and caps and keeps no rows.
     expected = dense_logits(windowed, torch.arange(3, 3 + LENGTH))

@@ -11,14 +11,12 @@ import pytest
 import torch
 from decoder_runs import dense_logits
 from family_models import MODELS, sized_model
-from gguf_files import TOKENS, GgufSettings, write_gguf
 from hypothesis import given
 from hypothesis import strategies as st
-from random_models import random_model
+from quantized_models import converted
 
 from flowforge.engine.models.checkpoint import open_checkpoint, open_quantized
 from flowforge.engine.models.config import parse_model_config, read_model_config
-from flowforge.engine.models.gguf_conversion import convert_gguf
 from flowforge.engine.models.weight_size import weight_size
 from flowforge.engine.models.weights import load_decoder
 from flowforge.engine.native.library import find_library
@@ -167,25 +165,12 @@ def test_uneven_ranks_compute_what_one_process_does(
 @pytest.fixture(scope="module")
 def quantized_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("quantized")
-    model = random_model(
-        "Llama",
-        vocab_size=len(TOKENS),
-        hidden_size=96,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=6,
-        num_key_value_heads=3,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-        pad_token_id=0,
-    )
     kinds = {
         "norm.weight": gguf.GGMLQuantizationType.F32,
         "weight": gguf.GGMLQuantizationType.Q4_1,
     }
-    write_gguf(directory / "m.gguf", model, GgufSettings(kinds=kinds))
-    convert_gguf(directory / "m.gguf", directory / "out")
-    return directory / "out"
+    heads = {"num_attention_heads": 6, "num_key_value_heads": 3}
+    return converted(directory, kinds, hidden_size=96, **heads)
 
 
 def test_stored_groups_are_cut_like_their_float32_twins(quantized_dir: Path) -> None:

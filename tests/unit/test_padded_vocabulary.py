@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from random_models import random_model
+from random_models import tiny_llama
 
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.loading import engine_for
@@ -24,16 +24,8 @@ NUM_IDS, NUM_ROWS = 50, 64
 @pytest.fixture
 def model_dir(tmp_path: Path) -> Path:
     """A model that says nothing but padded ids when it is let."""
-    model = random_model(
-        "Llama",
-        vocab_size=NUM_ROWS,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=64,
-        pad_token_id=0,
-        eos_token_id=None,
+    model = tiny_llama(
+        vocab_size=NUM_ROWS, num_hidden_layers=1, max_position_embeddings=64, eos_token_id=None
     )
     with torch.no_grad():
         model.lm_head.weight[NUM_IDS:] = 100 * model.lm_head.weight[NUM_IDS:]

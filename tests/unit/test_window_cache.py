@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from random_models import random_model
+from random_models import tiny_model
 
 from flowforge.engine.config import EngineConfig
 from flowforge.engine.loading import engine_for
@@ -18,19 +18,7 @@ if TYPE_CHECKING:
 
 async def test_a_prompt_longer_than_the_window_runs_twice_alike(tmp_path: Path) -> None:
     """KV-034: a window of 64, a prompt of 200 tokens, the second time from the cache."""
-    model = random_model(
-        "Mistral",
-        vocab_size=120,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=512,
-        sliding_window=64,
-        pad_token_id=0,
-        initializer_range=0.2,
-    )
+    model = tiny_model("Mistral", max_position_embeddings=512, sliding_window=64)
     model.save_pretrained(tmp_path)
     prompt: list[int] = torch.randint(
         3, 120, (200,), generator=torch.Generator().manual_seed(1)
