@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +12,13 @@ from flowforge.language.evaluation import evaluate_node
 from flowforge.language.expression_parser import parse_expression
 from flowforge.language.json_values import MAX_TEXT_CHARS, EvaluationError
 from flowforge.language.loader import load_text
-from flowforge.language.source import Source
+from flowforge.language.schema_nodes import schema_of_node
+from flowforge.language.source import Source, Span
+from flowforge.language.yaml_nodes import Entry, MappingNode, ScalarNode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from flowforge.language.program import JsonValue
 
 HEAD = "flowforge: 1\nname: t\n"
@@ -328,3 +333,36 @@ def test_both_readers_count_a_files_values_alike(monkeypatch: pytest.MonkeyPatch
 
         assert is_refused == (plain.root is None) == (thorough.root is None)
         assert plain.diagnostics == thorough.diagnostics
+
+
+@dataclass(slots=True)
+class Looks:
+    """How many entries of a mapping were looked at so far."""
+
+    count: int = 0
+
+
+class CountedEntries(tuple[Entry, ...]):
+    """Entries that count how often one of them is looked at."""
+
+    looks: Looks
+
+    def __iter__(self) -> Iterator[Entry]:
+        for entry in super().__iter__():
+            self.looks.count += 1
+            yield entry
+
+
+def test_reading_a_schema_looks_at_each_key_a_few_times_however_many_there_are() -> None:
+    span, num_keys = Span(0, 0), 2_000
+    kind = Entry("type", span, ScalarNode(span, "string", "string", "plain"))
+    entries = CountedEntries(
+        Entry(f"field{idx}", span, MappingNode(span, (kind,))) for idx in range(num_keys)
+    )
+    entries.looks = Looks()
+
+    schema = schema_of_node(MappingNode(span, entries))
+
+    assert num_keys == len(schema)
+    assert {"type": "string"} == schema["field7"]
+    assert entries.looks.count <= 4 * num_keys
