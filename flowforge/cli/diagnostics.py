@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from flowforge import environment
 from flowforge.cli.failures import print_json_line
-from flowforge.language.diagnostics import render_diagnostic, summary_of, with_places
+from flowforge.language.diagnostics import render_diagnostic, shown_of, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def print_diagnostics(diagnostics: Iterable[Diagnostic], stream: TextIO) -> None:
     """Each with its source line and a blank line after it; coloured if `stream` is a terminal.
 
-    What is said of several places word by word is said once, and names them.
+    Those that `shown_of` gives: of thousands alike the first, and how many there are beside.
     """
     colour = wants_colour(stream)
-    for diagnostic in with_places(diagnostics):
+    for diagnostic in shown_of(diagnostics):
         stream.write(render_diagnostic(diagnostic, colour=colour) + "\n\n")
 
 

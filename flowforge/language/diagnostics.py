@@ -20,7 +20,8 @@ Severity = Literal["error", "warning"]
 TAB_COLUMNS = 4
 # A line longer than this is shown only around the caret.
 MAX_LINE_COLUMNS = 160
-_MOST_PLACES = 12
+# Of places that are named on one line, and of problems of one code in one file.
+_MOST_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +87,38 @@ def sort_diagnostics(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...
 
 
 def render_diagnostics(diagnostics: Sequence[Diagnostic], *, colour: bool = False) -> str:
-    """Every problem with its source line and caret, and a line that counts them.
+    """The problems with their source lines and carets, and a line that counts them.
 
-    colour: with ANSI escapes.
+    Those that `shown_of` gives. colour: with ANSI escapes.
     """
-    blocks = [render_diagnostic(one, colour=colour) for one in with_places(diagnostics)]
+    blocks = [render_diagnostic(one, colour=colour) for one in shown_of(diagnostics)]
     return "\n\n".join([*blocks, summary_of(diagnostics)])
 
 
-def with_places(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Each problem once; a note names the further places of which word by word the same is said."""
+def shown_of(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """What of many problems is shown to a person.
+
+    What is said of several places word by word is said once, with a note that names them. Of one
+    code the first dozen of a file are shown; a note of the last says how many there are beside.
+    """
+    by_code: dict[tuple[str, str], list[Diagnostic]] = {}
+    shown: list[Diagnostic] = []
+    for one in _with_places(diagnostics):
+        alike = by_code.setdefault((one.source.file, one.code), [])
+        alike.append(one)
+        if len(alike) <= _MOST_SHOWN:
+            shown.append(one)
+    return [_with_count(one, by_code[one.source.file, one.code]) for one in shown]
+
+
+def _with_count(shown: Diagnostic, alike: Sequence[Diagnostic]) -> Diagnostic:
+    num_more = len(alike) - _MOST_SHOWN
+    if num_more <= 0 or shown is not alike[_MOST_SHOWN - 1]:
+        return shown
+    return replace(shown, notes=(*shown.notes, f"and {num_more:,} more of {shown.code}"))
+
+
+def _with_places(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     alike: dict[tuple[str, ...], list[Diagnostic]] = {}
     for one in diagnostics:
         said = (one.source.file, one.code, one.severity, one.message, one.help or "", *one.notes)
@@ -112,8 +135,8 @@ def _with_note(first: Diagnostic, others: Sequence[Diagnostic]) -> Diagnostic:
 
 def few_of(places: Sequence[str]) -> str:
     """Places on one line; of many the first, and how many there are beside."""
-    shown = ", ".join(places[:_MOST_PLACES])
-    num_more = len(places) - _MOST_PLACES
+    shown = ", ".join(places[:_MOST_SHOWN])
+    num_more = len(places) - _MOST_SHOWN
     return shown if num_more <= 0 else f"{shown} and {num_more:,} more"
 
 
@@ -123,7 +146,7 @@ def summary_of(diagnostics: Sequence[Diagnostic]) -> str:
     for severity in ("error", "warning"):
         count = sum(one.severity == severity for one in diagnostics)
         if count:
-            counts.append(f"{count} {severity}{'' if count == 1 else 's'}")
+            counts.append(f"{count:,} {severity}{'' if count == 1 else 's'}")
     return ", ".join(counts) or "no problems"
 
 

@@ -72,6 +72,27 @@ def test_of_many_places_the_first_are_named() -> None:
     assert "w.yaml:16:20 and 7 more\n" in render_diagnostics(load_text(text, "w.yaml").diagnostics)
 
 
+def test_of_many_problems_of_one_code_the_first_are_shown_and_the_others_counted() -> None:
+    outputs = "  a: 2\n" * 1_500 + "  b: ${ nobody }\n"
+    text = f"flowforge: 1\nname: n\nsteps: {{ s: {{ set: 1 }} }}\noutputs:\n  a: 1\n{outputs}"
+
+    shown = render_diagnostics(load_text(text, "w.yaml").diagnostics)
+
+    assert 12 == shown.count("error[WF008]")
+    assert 1 == shown.count("error[WF202]")
+    assert " = note: and 1,488 more of WF008\n\nerror[WF202]" in shown
+    assert shown.endswith("\n\n1,501 errors")
+
+
+def test_a_dozen_problems_of_one_code_are_all_shown() -> None:
+    text = "flowforge: 1\nname: n\nsteps: { s: { set: 1 } }\noutputs:\n  a: 1\n" + "  a: 2\n" * 12
+
+    shown = render_diagnostics(load_text(text, "w.yaml").diagnostics)
+
+    assert 12 == shown.count("error[WF008]")
+    assert "more of" not in shown
+
+
 def test_colour_is_there_only_when_asked_for() -> None:
     diagnostics = load_text(WORKFLOW, "workflow.yaml").diagnostics
 
