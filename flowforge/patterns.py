@@ -8,6 +8,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPattern:
+    """A pattern that no mask keeps. help: what to write instead."""
+
+    reason: str
+    help: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,9 @@ _CONSTRUCTS: tuple[tuple[str, str, str], ...] = (
     (r"\{,\d+\}", "lacks its least count", "write {0,…}"),
 )
 _PLACE = re.compile("|".join(f"({form})" for form, _, _ in _CONSTRUCTS))
+_CLASSES = r"name a category, as \p{L} and \p{Lu}, or a script, as \p{Greek}"
+# Letters of a script, or of a category: masks know them, and Python does not.
+_UNICODE_CLASS = re.compile(r"(\\\\)|\\[pP](?:\{[^{}]*\}|\w)")
 # What stands for itself or within a class, and is passed over.
 _PASSED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 
@@ -62,6 +77,18 @@ def unmaskable(pattern: str) -> Unmaskable | None:
         passed = _PASSED.match(pattern, position)
         position = position + 1 if passed is None else passed.end()
     return None
+
+
+def classes_of(pattern: str) -> Iterator[Unmaskable]:
+    r"""Its classes of Unicode, as `\p{L}`, each as what is to be said of it if no mask knows it."""
+    for found in _UNICODE_CLASS.finditer(pattern):
+        if found[1] is None:
+            yield Unmaskable(found[0], found.start(), "is no class of Unicode", _CLASSES)
+
+
+def for_python(pattern: str) -> str:
+    r"""The pattern with `\w` for classes of Unicode, as `\p{L}`: as long, and Python reads it."""
+    return _UNICODE_CLASS.sub(lambda found: found[1] or r"\w", pattern)
 
 
 def what_no_mask_keeps(refused: str) -> Unmaskable | None:

@@ -15,6 +15,7 @@ from flowforge.grammars.compilation import (
 from flowforge.grammars.json_grammar import json_grammars
 from flowforge.grammars.json_options import STRICT, JsonOptions
 from flowforge.grammars.schema_dialect import to_plain
+from flowforge.patterns import classes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
     from flowforge.grammars.schema_dialect import JsonInput
+    from flowforge.patterns import Unmaskable
 
 
 def schema_matcher(schema: JsonInput, options: JsonOptions = STRICT) -> LLMatcher:
@@ -59,3 +61,13 @@ def regex_matcher(pattern: str, tokenizer: LLTokenizer | None = None) -> LLMatch
     require_characters(pattern)
     over = byte_tokenizer() if tokenizer is None else tokenizer
     return build_matcher(over, LLMatcher.grammar_from_regex(pattern))
+
+
+def unknown_class(pattern: str) -> Unmaskable | None:
+    r"""The first of a pattern's classes of Unicode, as `\p{L}`, that no mask knows."""
+    for one in classes_of(pattern):
+        try:
+            regex_matcher(one.text)
+        except GrammarRefused:
+            return one
+    return None

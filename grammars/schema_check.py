@@ -255,10 +255,15 @@ def _check_keyword(keyword: str, value: JsonValue, path: Path) -> Iterator[Schem
 
 
 def _check_pattern(pattern: str, keyword: str, path: Path) -> Iterator[SchemaProblem]:
+    from flowforge.grammars.form_matching import unknown_class
     from flowforge.grammars.json_patterns import why_no_regex
 
     reason = why_no_regex(pattern)
-    if reason is not None:
+    unknown = None if reason is None else unknown_class(pattern)
+    if unknown is not None:
+        message = f"{keyword!r} is no regex: {unknown.reason}"
+        yield SchemaProblem(to_pointer(path), message, "error", unknown.instead)
+    elif reason is not None:
         message = f"{keyword!r} is no regex: {reason}"
         is_bracket = any(word in reason for word in _BRACKET_WORDS)
         help = _CLOSE_BRACKETS if is_bracket else _MEND_REGEX

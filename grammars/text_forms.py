@@ -12,8 +12,8 @@ from flowforge.grammars.compilation import (
     matches,
 )
 from flowforge.grammars.constraint import CompiledConstraint
-from flowforge.grammars.form_matching import choice_grammar, regex_matcher
-from flowforge.patterns import what_no_mask_keeps
+from flowforge.grammars.form_matching import choice_grammar, regex_matcher, unknown_class
+from flowforge.patterns import RefusedPattern, what_no_mask_keeps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,17 +63,28 @@ def matches_regex(pattern: str, text: str) -> bool:
     return matches(_regex_matcher(byte_tokenizer(), pattern), text)
 
 
+def why_refused(pattern: str) -> RefusedPattern | None:
+    """Why no constraint can hold a text to a regex; None where one can."""
+    try:
+        regex_matcher(pattern)
+    except GrammarRefused as refused:
+        return _refusal_of(pattern, refused)
+    return None
+
+
 def _regex_matcher(tokenizer: LLTokenizer, pattern: str) -> LLMatcher:
     try:
         return regex_matcher(pattern, tokenizer)
     except GrammarRefused as refused:
         shown = pattern if len(pattern) <= _SHOWN_CHARS else f"{pattern[:_SHOWN_CHARS]}…"
-        found = what_no_mask_keeps(pattern)
-        reason, help = (
-            (refused.reason, _HELP)
-            if found is None
-            else (found.reason, f"{found.instead}; {_HELP}")
-        )
+        why = _refusal_of(pattern, refused)
         raise WorkflowError(
-            "WF414", f"regex {shown!r} cannot be used: {reason}", help=help
+            "WF414", f"regex {shown!r} cannot be used: {why.reason}", help=why.help
         ) from refused
+
+
+def _refusal_of(pattern: str, refused: GrammarRefused) -> RefusedPattern:
+    found = unknown_class(pattern) or what_no_mask_keeps(pattern)
+    if found is None:
+        return RefusedPattern(refused.reason, _HELP)
+    return RefusedPattern(found.reason, f"{found.instead}; {_HELP}")

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from flowforge.patterns import for_python
+
 if TYPE_CHECKING:
     from flowforge.language.program import JsonValue
 
@@ -20,7 +22,7 @@ def width_of_regex(regex: str) -> tuple[int, int | None] | None:
     """The fewest and the most characters of a match, None for no end; None if not known at all."""
     try:
         # Its width is what `re` itself goes by; there is no public way to it.
-        parsed: Any = importlib.import_module("re._parser").parse(regex)
+        parsed: Any = importlib.import_module("re._parser").parse(for_python(regex))
         least, most = (int(width) for width in parsed.getwidth())
     except (ImportError, AttributeError, re.error, OverflowError, RecursionError):
         return None

@@ -62,6 +62,7 @@ def check_program(
         resolve_steps=resolve_steps,
         secrets=secrets,
         models=known,
+        regex_checker=checkers.regex,
     )
     entry = root.entry("steps")
     if entry is None:

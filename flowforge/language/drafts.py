@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from flowforge.language.answer_grammars import GrammarChecker
+    from flowforge.language.checkers import RegexChecker
     from flowforge.language.common_keys import CommonDraft
     from flowforge.language.defaults import Defaults
     from flowforge.language.named_types import NamedTypes
@@ -107,6 +108,7 @@ class Context:
     resolve_steps: Callable[[Mapping[str, StepDraft], Names, Context], dict[str, Step]]
     secrets: tuple[str, ...] = ()
     models: frozenset[str] | None = None
+    regex_checker: RegexChecker | None = None
     is_trial: bool = False
 
     @property

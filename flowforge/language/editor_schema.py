@@ -213,7 +213,10 @@ _FORMS: Schema = {
         "description": "The answer is one of these texts; beside 'tools', a text: which is called.",
         "anyOf": [_strings("The texts."), {"type": "string"}],
     },
-    "regex": {"type": "string", "description": "The whole answer matches."},
+    "regex": {
+        "type": "string",
+        "description": r"The whole answer matches. Classes of Unicode are known, as \p{L}.",
+    },
     "on_unsupported": {
         "enum": ["error", "relax"],
         "description": "Whether JSON Schema keywords that no mask enforces are refused, or judge "

@@ -20,12 +20,13 @@ from flowforge.language.fields import (
 from flowforge.language.named_types import schema_of_entry
 from flowforge.language.types import ANY, STRING, Choice, Field, Object, type_of_schema
 from flowforge.language.yaml_nodes import MappingNode, ScalarNode, SequenceNode, kind_of_node
-from flowforge.patterns import unmaskable
+from flowforge.patterns import RefusedPattern, for_python, unmaskable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowforge.language.answer_specs import GrammarSpec
+    from flowforge.language.checkers import RegexChecker
     from flowforge.language.drafts import Context
     from flowforge.language.program import JsonValue
     from flowforge.language.scope import Report
@@ -56,7 +57,7 @@ _UNUSED_BY_SCORING = (
     "max_tokens", "top_p", "top_k", "stop", "on_cut", "think", "n", "pick", "tools",
 )  # fmt: skip
 _MAX_REGEX_CHARS = 4_000
-# Python's own syntax for what no automaton, and so no token mask, can follow.
+_HELP_FOR_REGEX = "a regex describes the whole answer, as in [A-Z]{2}-[0-9]+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def form_of(options: MappingNode, context: Context) -> AnswerForm:
     forms = AnswerForm(
         _json_of(options.entry("json"), form_options, context),
         _choice_of(options.entry("choice") if "choice" in forms_here else None, report),
-        _regex_of(options.entry("regex"), report),
+        _regex_of(options.entry("regex"), context),
         grammar_of(options.entry("grammar"), context),
         form_options,
     )
@@ -226,24 +227,32 @@ def _choice_of(entry: Entry | None, report: Report) -> tuple[str, ...] | None:
     return tuple(text for text, _ in texts) or None
 
 
-def _regex_of(entry: Entry | None, report: Report) -> str | None:
-    text = None if entry is None else text_of(entry, report)
+def _regex_of(entry: Entry | None, context: Context) -> str | None:
+    text = None if entry is None else text_of(entry, context.report)
     if text is None or entry is None:
         return None
-    problem, help = None, "a regex describes the whole answer, as in [A-Z]{2}-[0-9]+"
-    try:
-        if len(text) > _MAX_REGEX_CHARS:
-            problem = f"it has over {_MAX_REGEX_CHARS:,} characters"
-        elif (found := unmaskable(text)) is not None:
-            problem, help = f"{found.reason}, which a token mask cannot keep", found.instead
-        else:
-            re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        problem = str(error)
-    if problem is not None:
-        report.error("WF134", f"'regex' cannot be used: {problem}", entry.value.span, help)
+    refused = _why_refused(text, context.regex_checker)
+    if refused is not None:
+        message = f"'regex' cannot be used: {refused.reason}"
+        context.report.error("WF134", message, entry.value.span, refused.help)
         return None
     return text
+
+
+def _why_refused(regex: str, checker: RegexChecker | None) -> RefusedPattern | None:
+    if len(regex) > _MAX_REGEX_CHARS:
+        return RefusedPattern(f"it has over {_MAX_REGEX_CHARS:,} characters", _HELP_FOR_REGEX)
+    found = unmaskable(regex)
+    if found is not None:
+        reason = f"{found.reason}, which a token mask cannot keep"
+        return RefusedPattern(reason, found.instead)
+    if checker is not None:
+        return checker(regex)
+    try:
+        re.compile(for_python(regex))
+    except (re.error, OverflowError, RecursionError) as error:
+        return RefusedPattern(str(error), _HELP_FOR_REGEX)
+    return None
 
 
 def _stop_of(entry: Entry | None, report: Report) -> tuple[str, ...]:

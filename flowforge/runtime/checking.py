@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from flowforge.language.loader import LoadResult
     from flowforge.language.program import JsonValue, Program
     from flowforge.language.schemas import SchemaUse
+    from flowforge.patterns import RefusedPattern
 
 
 def load_file(path: str | Path) -> LoadResult:
-    """Load a workflow file with JSON Schemas and names of models checked too.
+    """Load a workflow file with schemas, grammars, regexes and names of models checked too.
 
     Every problem of the file is a diagnostic. Raises WorkflowError WF537, WF538 for a
     flowforge.toml beside it.
     """
     known = configuration_for(Path(path).parent).names
-    return loader.load(path, checkers=Checkers(_check_schema, _check_grammar, known))
+    return loader.load(path, checkers=Checkers(_check_schema, _check_grammar, known, _check_regex))
 
 
 def check(path: str | Path) -> tuple[Diagnostic, ...]:
@@ -68,6 +69,13 @@ def _problems_of(schema: str, use: SchemaUse) -> tuple[SchemaProblem, ...]:
         SchemaProblem(problem.pointer, problem.message, problem.severity, problem.help)
         for problem in problems
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _check_regex(regex: str) -> RefusedPattern | None:
+    from flowforge.grammars.text_forms import why_refused
+
+    return why_refused(regex)
 
 
 def _check_grammar(spec: GrammarSpec) -> list[GrammarProblem]:
