@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import difflib
 import unicodedata
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ TAB_COLUMNS = 4
 MAX_LINE_COLUMNS = 160
 # Of places that are named on one line, and of problems of one code in one file.
 _MOST_SHOWN = 12
+# Known words with which a slip is compared.
+_MOST_COMPARED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +176,18 @@ def render_diagnostic(diagnostic: Diagnostic, *, colour: bool = False) -> str:
 
 
 def near_miss(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant."""
+    """The known word that was probably meant.
+
+    Of many words only the nearest by the alphabet are compared: a file may have thousands of names
+    and as many slips.
+    """
     candidates = sorted(known)
     folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}
     if word.casefold() in folded:
         return folded[word.casefold()]
-    matches = difflib.get_close_matches(word[:80], candidates, n=3, cutoff=0.6)
+    around = bisect.bisect(candidates, word)
+    compared = candidates[max(0, around - _MOST_COMPARED // 2) :][:_MOST_COMPARED]
+    matches = difflib.get_close_matches(word[:80], compared, n=3, cutoff=0.6)
     # Swapped letters are the commonest slip, then a wrong one; difflib rates both by what is left.
     swapped = [match for match in matches if sorted(match) == sorted(word)]
     one_wrong = [match for match in matches if _num_wrong(match, word) == 1]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from flowforge.language import yaml_composer, yaml_document, yaml_plain_reader
+from flowforge.language.diagnostics import near_miss
 from flowforge.language.evaluation import evaluate_node
 from flowforge.language.expression_parser import parse_expression
 from flowforge.language.json_values import MAX_TEXT_CHARS, EvaluationError
@@ -351,6 +353,25 @@ class CountedEntries(tuple[Entry, ...]):
         for entry in super().__iter__():
             self.looks.count += 1
             yield entry
+
+
+def test_a_slip_is_found_among_thousands_of_names_without_comparing_it_with_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[int] = []
+    closest = difflib.get_close_matches
+
+    def counted(word: str, names: list[str], n: int, cutoff: float) -> list[str]:
+        compared.append(len(names))
+        return closest(word, names, n, cutoff)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    names = [f"{letter}{idx}" for letter in "abxyz" for idx in range(1_000)]
+
+    assert "opinion" == near_miss("opinoin", [*names, "opinion"])
+    assert "Opinion" == near_miss("opinion", [*names, "Opinion"])
+    assert compared
+    assert max(compared) <= 200
 
 
 def test_reading_a_schema_looks_at_each_key_a_few_times_however_many_there_are() -> None:
