@@ -12,7 +12,7 @@ from flowforge.reference.markdown import MADE, code, table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from flowforge.language.editor_schema import Schema
+    from flowforge.language.editor_words import Schema
 
 _WORDS = {
     "value": "any value; texts in it may hold `${ … }`",
