@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flowforge.language.diagnostics import did_you_mean
+from flowforge.language.secrets import with_secrets
 from flowforge.language.types import ANY, display_type, may_be, may_be_null
 from flowforge.language.value_drafts import values_of
 
@@ -58,6 +59,28 @@ class ArgumentsDraft:
                 message = f"argument {field.name!r} ({display_type(field.type)}) of {owner}"
                 help = f"add with: {{ {field.name}: … }}"
                 report.error("WF129", f"{message} is missing", self.span, help)
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsAlone:
+    """A step whose arguments are for nothing that is there, which is reported; they are checked.
+
+    secrets: names of those that the arguments may hold; None where none may stand.
+    """
+
+    arguments: ArgumentsDraft
+    secrets: tuple[str, ...] | None = None
+    has_conversation: bool = False
+
+    def references(self) -> Iterator[tuple[str, Span]]:
+        """What the arguments read."""
+        return self.arguments.references()
+
+    def resolve(self, names: Names, context: Context) -> None:
+        """No verb; what is wrong within the arguments is reported."""
+        if self.secrets is not None:
+            names = with_secrets(names, self.secrets)
+        self.arguments.typed(names, context.report)
 
 
 def parse_arguments(owner: Entry, given: Entry | None, context: Context) -> ArgumentsDraft:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flowforge.language.arguments import parse_arguments
+from flowforge.language.arguments import ArgumentsAlone, parse_arguments
 from flowforge.language.diagnostics import did_you_mean
 from flowforge.language.fields import place_of, text_of
 from flowforge.language.program import Call
@@ -53,31 +53,32 @@ class CallDraft:
         return Call(self.tool.name, arguments, self.member), self.tool.result
 
 
-def parse_call(name: str, step: MappingNode, context: Context) -> CallDraft | None:
+def parse_call(name: str, step: MappingNode, context: Context) -> CallDraft | ArgumentsAlone:
     """Read a `call` step."""
     del name
     entry = step.entry("call")
     assert entry is not None
     arguments = parse_arguments(entry, step.entry("with"), context)
+    alone = ArgumentsAlone(arguments, context.secrets)
     tool_name = text_of(entry, context.report)
     if tool_name is None:
-        return None
+        return alone
     server_name, _, member = tool_name.partition("__")
     tool = context.tools.get(server_name if member else tool_name)
     if tool is not None and tool.program is not None:
         message = f"tool {tool_name!r} is a workflow"
         context.report.error("WF131", message, place_of(entry, context.report), "use 'run'")
-        return None
+        return alone
     if tool is not None and (tool.server is not None) != bool(member):
         message = f"tool {tool_name!r} is {'a server' if not member else 'no server'}"
         help = f"name one of its tools: call: {tool_name}__TOOL" if not member else None
         context.report.error("WF131", message, place_of(entry, context.report), help)
-        return None
+        return alone
     if tool is None:
         known = ", ".join(context.tools)
         otherwise = f"tools: {known}" if known else "declare it: tools: { NAME: { python: … } }"
         help = did_you_mean(tool_name, context.tools, otherwise)
         message = f"there is no tool {tool_name[:60]!r}"
         context.report.error("WF131", message, place_of(entry, context.report), help)
-        return None
+        return alone
     return CallDraft(tool, member or None, arguments)

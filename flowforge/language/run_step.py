@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flowforge.language.arguments import parse_arguments
+from flowforge.language.arguments import ArgumentsAlone, parse_arguments
 from flowforge.language.fields import place_of, text_of
 from flowforge.language.program import Required, Run
 from flowforge.language.types import Field, Object
@@ -50,7 +50,7 @@ class RunDraft:
         return Run(self.program, arguments), Object(fields, None)
 
 
-def parse_run(name: str, step: MappingNode, context: Context) -> RunDraft | None:
+def parse_run(name: str, step: MappingNode, context: Context) -> RunDraft | ArgumentsAlone:
     """Read a `run` step, and the workflow that it names."""
     del name
     entry = step.entry("run")
@@ -58,6 +58,6 @@ def parse_run(name: str, step: MappingNode, context: Context) -> RunDraft | None
     arguments = parse_arguments(entry, step.entry("with"), context)
     path = text_of(entry, context.report)
     if path is None:
-        return None
+        return ArgumentsAlone(arguments)
     program = context.subflows.load(path, place_of(entry, context.report), context.report)
-    return None if program is None else RunDraft(program, arguments)
+    return ArgumentsAlone(arguments) if program is None else RunDraft(program, arguments)

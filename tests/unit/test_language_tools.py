@@ -161,6 +161,34 @@ def test_the_tools_of_a_server_are_called_by_both_names() -> None:
     assert problems("  a: { call: add__x }\n")[0][0] == "WF131"
 
 
+@pytest.mark.parametrize(
+    ("verb", "code"),
+    [
+        ("call: nobody", "WF131"),
+        ("call: docs", "WF131"),
+        ("call: [add]", "WF107"),
+        ("run: nowhere.yaml", "WF127"),
+        ("run: [a]", "WF107"),
+    ],
+)
+def test_arguments_are_checked_though_there_is_nothing_to_take_them(verb: str, code: str) -> None:
+    step = f"  b: {{ {verb}, with: {{ x: '${{ topik }}', y: '${{ 1 + a }}' }} }}\n"
+
+    found = problems(f"  a: {{ set: text }}\n{step}")
+
+    assert code in [one for one, _ in found]
+    assert ("WF202", "unknown name 'topik'") in found
+    assert ("WF206", 'expected a number, got "text"') in found
+
+
+def test_secrets_may_stand_in_arguments_of_a_tool_that_is_not_there() -> None:
+    head = "flowforge: 1\nname: t\nsecrets: [KEY]\nsteps:\n"
+    arguments = "with: { key: '${ secrets.KEY }' }"
+
+    assert ["WF131"] == [code for code, _ in problems(f"  a: {{ call: x, {arguments} }}\n", head)]
+    assert "WF141" in [code for code, _ in problems(f"  a: {{ run: x, {arguments} }}\n", head)]
+
+
 def test_a_tool_name_leaves_the_mark_between_server_and_tool_alone() -> None:
     head = "flowforge: 1\nname: t\ntools: { a__b: { python: 'm:f' } }\nsteps:\n"
 
