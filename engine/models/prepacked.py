@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from flowforge.engine.model_store.store import store_root
 from flowforge.engine.models.linears import ALL_ROWS, StoredMatrix
-from flowforge.engine.native.compilation import processor
+from flowforge.engine.processor import find_processor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ class PrepackedKernels:
     @property
     def choices_file(self) -> Path:
         """See `ProductKernels.choices_file`."""
-        key = hashlib.sha256(processor().encode()).hexdigest()[:16]
+        key = hashlib.sha256(find_processor().key.encode()).hexdigest()[:16]
         folder = store_root() / "native"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"prepacked-{key}-{torch.__version__}-{torch.get_num_threads()}.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, assert_never
 
 import torch
@@ -15,9 +14,12 @@ from flowforge.engine.models.prepacked import can_prepack
 from flowforge.engine.models.quantized import KIND_OF_BYTES
 from flowforge.engine.models.tensor_names import EMBEDDING, LM_HEAD, is_linear
 from flowforge.engine.native.library import find_library
+from flowforge.engine.processor import find_processor
 from flowforge.errors import EngineError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from flowforge.engine.config import Dtype
     from flowforge.engine.devices import ChosenDevice, CudaDevice
     from flowforge.engine.models.checkpoint import Checkpoint, CheckpointCut
@@ -83,20 +85,11 @@ def choose_dtype(stored: torch.dtype, *, has_bfloat16: bool) -> torch.dtype:
     return torch.bfloat16 if has_bfloat16 else torch.float32
 
 
-def has_native_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 in hardware."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False  # not Linux: float32 is right everywhere
-    return "amx_bf16" in flags or "avx512_bf16" in flags
-
-
 def _form(
     directory: Path, checkpoint: Checkpoint, choice: Dtype, cuda: CudaDevice | None
 ) -> tuple[torch.dtype, KernelUse]:
     """What is computed in, and who multiplies."""
-    has_bfloat16 = has_native_bfloat16() if cuda is None else cuda.has_bfloat16
+    has_bfloat16 = find_processor().has_bfloat16 if cuda is None else cuda.has_bfloat16
     match choice:
         case "auto":
             return choose_dtype(checkpoint.stored_dtype, has_bfloat16=has_bfloat16), "measured"

@@ -33,7 +33,8 @@ from flowforge.engine.models.tensor_names import (
 )
 from flowforge.engine.models.tensor_shapes import check_shapes, report_unused
 from flowforge.engine.models.tensor_source import TensorSource
-from flowforge.engine.models.weight_size import choose_dtype, has_native_bfloat16
+from flowforge.engine.models.weight_size import choose_dtype
+from flowforge.engine.processor import find_processor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +94,7 @@ def load_weights(
     checkpoint = open_checkpoint(directory)
     check_shapes(checkpoint, config, directory)
     if dtype is None:
-        dtype = choose_dtype(checkpoint.stored_dtype, has_bfloat16=has_native_bfloat16())
+        dtype = choose_dtype(checkpoint.stored_dtype, has_bfloat16=find_processor().has_bfloat16)
     place = torch.device(device)
     maker = LinearMaker(kernels, find_kernels(place, kernels, dtype), dtype)
     quantized = None if kernels == "never" else open_quantized(directory)

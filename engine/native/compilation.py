@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
-import platform
 import shlex
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from flowforge import environment
 from flowforge.engine.model_store.store import store_root
+from flowforge.engine.processor import find_processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ def _compiled() -> Path | None:
         return None
     # Code for one processor may not run on another that shares the folder.
     texts = [file.read_bytes() for file in (*sources, *sorted(folder.glob("*.h")))]
-    parts = (*texts, " ".join((*compiler, *_FLAGS)).encode(), processor().encode())
+    parts = (*texts, " ".join((*compiler, *_FLAGS)).encode(), find_processor().key.encode())
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     path = store_root() / "native" / f"kernels-{key}.so"
     if not path.is_file():
@@ -94,13 +94,3 @@ def _compile(command: list[str]) -> None:
     if done.returncode != 0:
         reason = done.stderr.decode(errors="replace").strip()
         raise OSError(f"{' '.join(command)} failed: {reason}")
-
-
-def processor() -> str:
-    """What distinguishes this machine's instructions; its name where nothing tells more."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    wanted = ("model name", "flags", "Features", "CPU part")
-    return platform.machine() + "".join(sorted({line for line in lines if line.startswith(wanted)}))

@@ -70,16 +70,12 @@ def _busy_s(path: Path = Path("/proc/stat")) -> float | None:
 
 def machine_line() -> str:
     """What a record of figures says of where they were taken."""
-    import platform
-
     from flowforge.engine.cores import num_usable_cores
+    from flowforge.engine.processor import find_processor
 
-    name = platform.processor() or platform.machine()
-    try:
-        rows = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next(row.partition(":")[2].strip() for row in rows if row.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
+    processor = find_processor()
+    wide = " ".join(processor.wide_instructions)
+    name = f"{processor.name} ({wide})" if wide else processor.name
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     threads = environment.THREADS.text("default")
     return f"{name}, {num_usable_cores()} cores, OMP_NUM_THREADS={threads}, load {load:.1f}"

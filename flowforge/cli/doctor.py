@@ -115,22 +115,10 @@ def _num_threads(cores: int) -> int:
 
 
 def _cpu() -> list[Finding]:
-    import platform
-
     from flowforge.engine.cores import num_usable_cores
+    from flowforge.engine.processor import find_processor
 
-    model, flags = platform.processor() or platform.machine(), frozenset[str]()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            model = value.strip()
-        elif key.strip() in ("flags", "Features"):
-            flags = frozenset(value.split())
-    return [judged.judge_cpu(model, flags, num_usable_cores())]
+    return [judged.judge_cpu(find_processor(), num_usable_cores())]
 
 
 def _compiled_kernels() -> list[Finding]:

@@ -12,6 +12,7 @@ from flowforge.engine.memory import in_bytes
 
 if TYPE_CHECKING:
     from flowforge.engine.devices import CudaFinding
+    from flowforge.engine.processor import Processor
 
 State = Literal["ok", "warning", "error", "skipped"]
 
@@ -20,8 +21,6 @@ _LEAST_PYTHON = (3, 11)
 _WANTED_DISK_BYTES = 3_000_000_000
 _WANTED_MEMORY_BYTES = 2_000_000_000
 _LEAST_COLUMNS, _LEAST_LINES = 80, 24
-# Of these, what the C kernels and torch gain most from.
-_TOLD_CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +59,11 @@ def judge_torch(version: str | None, error: str | None, num_threads: int, cores:
     return Finding("torch", "ok", shown)
 
 
-def judge_cpu(model: str, flags: frozenset[str], cores: int) -> Finding:
+def judge_cpu(processor: Processor, cores: int) -> Finding:
     """The processor."""
-    told = [flag for flag in _TOLD_CPU_FLAGS if flag in flags]
-    shown = f"{model}, {cores} cores, {' '.join(told) or 'no vector instructions that are known'}"
-    if not told:
+    wide = " ".join(processor.wide_instructions)
+    shown = f"{processor.name}, {cores} cores, {wide or 'no vector instructions that are known'}"
+    if not wide:
         return Finding("cpu", "warning", shown, "take a machine with AVX2 or a GPU: this is slow")
     return Finding("cpu", "ok", shown)
 

@@ -16,6 +16,7 @@ from flowforge.cli import findings as judged
 from flowforge.cli.exit_codes import ExitCode
 from flowforge.engine.devices import CudaDevice, CudaFinding
 from flowforge.engine.model_store.store import store_root
+from flowforge.engine.processor import Processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ FAULTS: list[tuple[Finding, str]] = [
     (judged.judge_python((3, 10, 2), "python"), "error"),
     (judged.judge_torch(None, "no module", 1, 2), "error"),
     (judged.judge_torch("2.13", None, 8, 2), "warning"),
-    (judged.judge_cpu("old", frozenset({"sse2"}), 2), "warning"),
+    (judged.judge_cpu(Processor("old", frozenset({"sse2"})), 2), "warning"),
     (judged.judge_compiler(None, linears=False, attention=False), "warning"),
     (judged.judge_compiler("cc", linears=True, attention=False), "warning"),
     (judged.judge_same_bits(is_same=False), "warning"),
@@ -66,7 +67,7 @@ FAULTS: list[tuple[Finding, str]] = [
 SOUND = [
     judged.judge_python((3, 11, 0), "python"),
     judged.judge_torch("2.13", None, 2, 2),
-    judged.judge_cpu("EPYC", frozenset({"avx2"}), 2),
+    judged.judge_cpu(Processor("EPYC", frozenset({"avx2"})), 2),
     judged.judge_compiler("cc", linears=True, attention=True),
     judged.judge_same_bits(is_same=True),
     judged.judge_bandwidth("bandwidth", 10e9),

@@ -14,6 +14,7 @@ from flowforge.engine.models.kernel_choice import choose_kernels
 from flowforge.engine.models.linears import ChosenLinear, LinearMaker, find_kernels
 from flowforge.engine.models.prepacked import PrepackedKernels, PrepackedLinear, can_prepack
 from flowforge.engine.models.weight_size import weight_size
+from flowforge.engine.processor import Processor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +67,8 @@ def test_bfloat16_is_prepacked_where_the_processor_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random_model("Llama", hidden_size=64).bfloat16().save_pretrained(tmp_path)
-    monkeypatch.setattr("flowforge.engine.models.weight_size.has_native_bfloat16", lambda: True)
+    processor = Processor("new", frozenset({"avx512_bf16"}))
+    monkeypatch.setattr("flowforge.engine.models.weight_size.find_processor", lambda: processor)
     monkeypatch.setattr("flowforge.engine.models.weight_size.can_prepack", no)
     before = weight_size(tmp_path).num_bytes
     monkeypatch.setattr("flowforge.engine.models.weight_size.can_prepack", yes)
