@@ -228,6 +228,7 @@ _REFUSALS = {
 
 
 ERROR_CODES = (
+    ("bad_http", 400, "What came is no HTTP request."),
     ("invalid_json", 400, "The body is no JSON object, or nested too deep."),
     ("no_such_question", 400, "The run does not ask what is answered."),
     ("context_length_exceeded", 400, "Prompt and answer do not fit the model's context."),
@@ -237,7 +238,7 @@ ERROR_CODES = (
     ("model_not_found", 404, "The model is not served here."),
     ("unknown_url", 404, "There is no such path."),
     ("method_not_allowed", 405, "The path has other methods; `Allow` says which."),
-    ("request_timeout", 408, "The body did not come in time."),
+    ("request_timeout", 408, "The head or the body of the request did not come in time."),
     ("request_too_large", 413, "The body is larger than the server takes."),
     ("rate_limit_exceeded", 429, "Too many requests of this key; `Retry-After` says when."),
     ("unavailable", 503, "The server ends, or has as many requests as it takes."),

@@ -17,6 +17,7 @@ import anyio
 import uvicorn
 
 from flowforge.errors import EngineError
+from flowforge.serving.connection import connections_within
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -72,7 +73,7 @@ class Server:
         self.port: int = self._listener.getsockname()[1]
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=connections_within(settings.waits.body_s),
             ws="none",
             lifespan="off",
             log_config=None,

@@ -22,10 +22,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Seconds. body_s: for a whole request. keep_alive_s: of a silent stream until a comment.
+    """Seconds. body_s: for the head of a request, and again for its body.
 
-    write_s: for a client to take what was sent. drain_s: for requests under way at the end.
-    stall_s: for the engine to answer before the server calls itself not ready.
+    keep_alive_s: of a silent stream until a comment. write_s: for a client to take what was sent.
+    drain_s: for requests under way at the end. stall_s: for the engine to answer before the server
+    calls itself not ready.
     """
 
     body_s: float = 30.0

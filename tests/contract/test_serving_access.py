@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -292,6 +293,39 @@ def test_a_body_that_does_not_come_gives_its_place_back() -> None:
     assert "request_timeout" == json.loads(body)["error"]["code"]
 
 
+def test_a_head_that_does_not_come_ends_its_connection() -> None:
+    settings = ServerSettings((MODEL,), waits=Waits(body_s=0.2))
+    with served(Setting(settings)) as server:
+        begun = _answer_to(server, b"POST /v1/chat/completions HTTP/1.1\r\nHost: te")
+        silent = _answer_to(server, b"")
+
+    assert begun.startswith(b"HTTP/1.1 408 ")
+    assert "request_timeout" == json.loads(begun.partition(b"\r\n\r\n")[2])["error"]["code"]
+    assert silent == b""
+
+
+def test_a_connection_that_is_kept_gets_its_time_anew_for_each_head() -> None:
+    settings = ServerSettings((MODEL,), waits=Waits(body_s=0.4))
+    request = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
+    with served(Setting(settings)) as server, _connected(server) as connection:
+        for _ in range(3):
+            time.sleep(0.2)
+            connection.sendall(request)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(b"GET /hea")
+        late = connection.recv(65536)
+
+    assert late.startswith(b"HTTP/1.1 408 ")
+
+
+def test_what_is_no_http_is_refused_as_anything_else() -> None:
+    with served() as server:
+        answer = _answer_to(server, b"\x16\x03\x01 this is TLS\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert "bad_http" == json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"]
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/tokenize"])
 def test_a_client_that_leaves_within_its_body_is_no_failure(
     path: str, caplog: pytest.LogCaptureFixture
@@ -311,18 +345,29 @@ def test_a_client_that_leaves_within_its_body_is_no_failure(
 
 
 def _raw(server: Served, head: bytes, body: bytes) -> tuple[int, bytes]:
-    """Send bytes as they are and read all that comes."""
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
-        connection.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-            b"Authorization: Bearer " + ALICE.encode() + b"\r\n" + head + b"\r\n" + body
-        )
+    """Send some headers and a body as they are; the status and the body of the answer."""
+    answer = _answer_to(
+        server,
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        b"Authorization: Bearer " + ALICE.encode() + b"\r\n" + head + b"\r\n" + body,
+    )
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), rest
+
+
+def _answer_to(server: Served, sent: bytes) -> bytes:
+    """All that comes until the connection is closed."""
+    with _connected(server) as connection:
+        connection.sendall(sent)
         answer = b""
         while piece := connection.recv(65536):
             answer += piece
-    head, _, rest = answer.partition(b"\r\n\r\n")
-    return int(head.split()[1]), rest
+    return answer
+
+
+def _connected(server: Served) -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 # -- limits ---------------------------------------------------------------------------------------
