@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from flowforge.language.program import JsonValue
 
+# A hundred million tokens or so.
+_MOST_BYTES = 256 << 20
+
 
 def read_inputs(pairs: Sequence[str], file: Path | None) -> dict[str, JsonValue]:
     """The inputs as given. Raises WorkflowError WF520; WrongInputsError for several."""
@@ -69,7 +72,7 @@ def _content_of(name: str, text: str) -> str:
         return text.removeprefix("@")
     try:
         # Line ends as they are: what a prompt holds is what the file holds.
-        return Path(text[1:]).read_bytes().decode("utf-8")
+        return _read_bounded(Path(text[1:])).decode("utf-8")
     except (OSError, ValueError) as error:
         raise WorkflowError(
             "WF520",
@@ -78,9 +81,18 @@ def _content_of(name: str, text: str) -> str:
         ) from error
 
 
+def _read_bounded(file: Path) -> bytes:
+    """Raises ValueError for more than any model reads, as of a device that has no end."""
+    with file.open("rb") as opened:
+        content = opened.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES >> 20} MB")
+    return content
+
+
 def _read_file(file: Path) -> dict[str, JsonValue]:
     try:
-        given = read_json(file.read_text(encoding="utf-8-sig"))
+        given = read_json(_read_bounded(file).decode("utf-8-sig"))
     except (OSError, ValueError) as error:
         raise WorkflowError(
             "WF520",

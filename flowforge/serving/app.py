@@ -13,7 +13,7 @@ from starlette.routing import Route
 from flowforge.serving.access_log import GONE, AccessLog
 from flowforge.serving.answering import Answering
 from flowforge.serving.event_stream import ClientGoneError
-from flowforge.serving.failures import Failure, failure_of, not_found
+from flowforge.serving.failures import Failure, failure_of, not_found, told_back
 from flowforge.serving.gatekeeper import Gatekeeper, response_of
 from flowforge.serving.metrics import CONTENT_TYPE
 from flowforge.serving.openapi import docs_page, openapi_document
@@ -148,7 +148,7 @@ def _route(service: Service, path: str, method: str, endpoint: Endpoint) -> Rout
 async def _tell_http(request: Request, error: Exception) -> Response:
     """What no route took: an unknown path, or a method that it does not have."""
     assert isinstance(error, HTTPException)
-    method, path = request.method, request.url.path
+    method, path = request.method, told_back(request.url.path)
     if error.status_code == 404:
         return response_of(not_found(f"there is no {method} {path}", "unknown_url").failure)
     allowed = (error.headers or {}).get("Allow", "")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 _TOO_LONG = "EN202"
+_MOST_TOLD_CHARS = 200
 _OF_THE_REQUEST = frozenset(
     {"EN201", "EN202", "EN203", "EN210", "EN212", "EN304", "EN306", "EN307"}
 )
@@ -68,6 +69,11 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 def not_found(message: str, code: str = "not_found", param: str | None = None) -> RequestError:
     """Something named that is not there."""
     return RequestError(Failure(404, message, param=param, code=code))
+
+
+def told_back(name: str) -> str:
+    """What a client named and nobody knows, in a message: as much of it as tells which it was."""
+    return name if len(name) <= _MOST_TOLD_CHARS else f"{name[:_MOST_TOLD_CHARS]}…"
 
 
 def unavailable(message: str, retry_after_s: int = 1) -> RequestError:

@@ -22,7 +22,14 @@ from flowforge.serving.admission import Admission
 from flowforge.serving.completions import Echo
 from flowforge.serving.envelope import Envelope
 from flowforge.serving.event_stream import EventStream, run_unless_gone
-from flowforge.serving.failures import Failure, RequestError, bad_request, failure_of, not_found
+from flowforge.serving.failures import (
+    Failure,
+    RequestError,
+    bad_request,
+    failure_of,
+    not_found,
+    told_back,
+)
 from flowforge.serving.forms import form_field_of, form_of
 from flowforge.serving.generation import Asked, prepare, with_stops
 from flowforge.serving.metrics import Metrics, ServerCounts
@@ -106,7 +113,7 @@ class Service:
         if name is not None and name not in names:
             known = " and ".join(map(repr, names))
             raise not_found(
-                f"the model {name!r} does not exist here, there is {known}",
+                f"the model {told_back(name)!r} does not exist here, there is {known}",
                 "model_not_found",
                 "model",
             )

@@ -594,6 +594,18 @@ def test_what_is_not_there_is_told_with_its_status(client: openai.OpenAI, server
     assert (404, "unknown_url") == (nowhere.status_code, nowhere.json()["error"]["code"])
 
 
+def test_long_names_of_what_is_not_there_are_told_in_part(
+    client: openai.OpenAI, server: Served
+) -> None:
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.chat.completions.create(model="m" * 30_000, messages=NUMBERS)
+    nowhere = httpx2.get(f"{server.url}/{'n' * 30_000}", timeout=60)
+
+    assert 300 > len(unknown.value.message)
+    assert 400 > len(nowhere.text)
+    assert "nnn…" in nowhere.json()["error"]["message"]
+
+
 def test_models_are_a_list_of_objects(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
 

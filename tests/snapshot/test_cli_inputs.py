@@ -158,6 +158,17 @@ def test_a_text_that_cannot_be_read_is_a_usage_error(
     )
 
 
+@pytest.mark.parametrize("given", [("-i", "q=@/dev/zero"), ("--inputs", "/dev/zero")])
+def test_what_has_no_end_is_not_read_for_ever(
+    given: tuple[str, str], workflow: Path, script: str
+) -> None:
+    result = flowforge("run", workflow, *given, "--backend", script)
+
+    assert 2 == result.exit_code
+    assert "cannot be read" in result.stderr
+    assert "it has more than 256 MB\n" in result.stderr
+
+
 def test_a_directory_is_no_workflow_file(tmp_path: Path) -> None:
     result = flowforge("check", tmp_path)
 
