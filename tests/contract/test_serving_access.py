@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import socket
@@ -306,14 +307,18 @@ def test_a_head_that_does_not_come_ends_its_connection() -> None:
 
 def test_a_connection_that_is_kept_gets_its_time_anew_for_each_head() -> None:
     settings = ServerSettings((MODEL,), waits=Waits(body_s=0.4))
-    request = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
-    with served(Setting(settings)) as server, _connected(server) as connection:
+    with served(Setting(settings)) as server:
+        connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
         for _ in range(3):
             time.sleep(0.2)
-            connection.sendall(request)
-            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
-        connection.sendall(b"GET /hea")
-        late = connection.recv(65536)
+            connection.request("GET", "/health")
+            with connection.getresponse() as answer:
+                assert 200 == answer.status
+                answer.read()
+        assert connection.sock is not None
+        connection.sock.sendall(b"GET /hea")
+        late = connection.sock.recv(65536)
+        connection.close()
 
     assert late.startswith(b"HTTP/1.1 408 ")
 
