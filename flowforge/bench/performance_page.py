@@ -188,7 +188,7 @@ others are measured. {_taken([record])}
 def _timed_part(records: Sequence[Record]) -> str:
     suite = _suite(records)
     names = list(dict.fromkeys(one.workload for one in suite.results))
-    *others, last = dict.fromkeys(one.baseline for one in suite.results)
+    *others, last = suite.baselines
     rows = [[name, *(_times(suite.ratio(name, last, other)) for other in others)] for name in names]
     means = [_times(suite.geometric_mean(last, other)) for other in others]
     costs = [_cost_row(one) for one in suite.results if one.baseline == last]

@@ -35,7 +35,7 @@ def ratio_plot(suite: SuiteResult, marked: str = "") -> str:
     marked: what is to be said of the figures before all else. The axis is logarithmic.
     """
     names = list(dict.fromkeys(one.workload for one in suite.results))
-    base, *others = dict.fromkeys(one.baseline for one in suite.results)
+    base, *others = suite.baselines
     groups = [(name, [suite.ratio(name, other, base) for other in others]) for name in names]
     groups.append(("geometric mean", [suite.geometric_mean(other, base) for other in others]))
     return _drawn(_Bars(f"{marked}times as quick as {base}", others, groups, suite.machine))

@@ -50,7 +50,7 @@ def line_of(result: Result) -> str:
 def ratio_lines(suite: SuiteResult, baseline: str) -> list[str]:
     """How often as quick a policy is as each other one: by workload, and all together."""
     names = list(dict.fromkeys(one.workload for one in suite.results))
-    others = dict.fromkeys(one.baseline for one in suite.results if one.baseline != baseline)
+    others = [name for name in suite.baselines if name != baseline]
     lines: list[str] = []
     for other in others:
         ratios = [suite.ratio(name, baseline, other) for name in names]
@@ -81,7 +81,7 @@ def as_json(suite: SuiteResult, *, with_ratios: bool) -> Mapping[str, object]:
 def _ratios(suite: SuiteResult) -> dict[str, dict[str, float | None]]:
     """How often as quick the last policy is as each other one: by workload, and all together."""
     names = dict.fromkeys(one.workload for one in suite.results)
-    *others, last = dict.fromkeys(one.baseline for one in suite.results)
+    *others, last = suite.baselines
     return {
         other: {name: suite.ratio(name, last, other) for name in names}
         | {"geometric mean": suite.geometric_mean(last, other)}

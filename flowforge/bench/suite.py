@@ -85,6 +85,19 @@ class SuiteResult:
     quietness: Quietness
     machine: str
 
+    @property
+    def baselines(self) -> list[str]:
+        """Names of the policies, in the order of the workload that ran under most of them.
+
+        What other workloads ran under beside these comes first: the last one is compared with all.
+        """
+        orders: dict[str, list[str]] = {}
+        for one in self.results:
+            orders.setdefault(one.workload, []).append(one.baseline)
+        longest = max(orders.values(), key=len, default=[])
+        all_names = dict.fromkeys(one.baseline for one in self.results)
+        return [*(name for name in all_names if name not in longest), *longest]
+
     def ratio(self, workload: str, baseline: str, to: str) -> float | None:
         """How often as quick `baseline` is as `to` on a workload; None where one was not timed."""
         times = {

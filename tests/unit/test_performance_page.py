@@ -100,6 +100,18 @@ def test_policies_are_compared_by_their_mean_and_their_worst_workload() -> None:
     assert not any(is_reached for _, is_reached in found.values())
 
 
+def test_policies_keep_their_order_where_a_workload_ran_under_fewer() -> None:
+    few = (result("a", "serial", 4.0), result("a", "flow", 1.0))
+    many = tuple(result("b", name, 2.0) for name in ("serial", "batch", "radix", "flow"))
+    record = Record("bench", "2026-11-30", "a machine, load 2.0", suite(*few, *many))
+
+    page = performance_files([record], MADE_BY)["performance.md"]
+
+    assert ["serial", "batch", "radix", "flow"] == suite(*few, *many).baselines
+    assert "| flow over | serial | batch | radix |" in page
+    assert "| a | 4.00× | - | - |" in page
+
+
 def test_counts_are_told_of_the_worst_workload() -> None:
     found = figures(suite(result("a", "flow", None), result("b", "flow", None, 1.02)))
 
