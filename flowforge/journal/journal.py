@@ -12,6 +12,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, cast
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from flowforge.language.program import JsonValue
 
 _WAL_LIMIT_BYTES = 16_000_000
+_BUSY_PAUSE_S = 0.005
 _NUM_REMEMBERED_DIGESTS = 65_536
 
 
@@ -299,7 +301,25 @@ def _connect(path: Path, opened: contextlib.ExitStack, synchronous: str) -> sqli
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
     opened.callback(connection.close)
-    connection.execute("PRAGMA journal_mode = WAL")
+    _keep_log_ahead(connection)
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
     return connection
+
+
+def _keep_log_ahead(connection: sqlite3.Connection) -> None:
+    """Turn the write-ahead log on, for good.
+
+    Where two open a new file at once, one of them holds it meanwhile, and SQLite, which waits for
+    locks otherwise, tells the other at once that it is busy.
+    """
+    until = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > until:
+                raise
+        time.sleep(_BUSY_PAUSE_S)

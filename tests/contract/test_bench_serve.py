@@ -122,7 +122,7 @@ def test_a_picture_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
         result = _bench(server.url, *QUICK, "--plot", tmp_path / "none" / "p.svg")
 
     assert 2 == result.exit_code
-    assert "WF535" in result.stderr
+    assert "WF542" in result.stderr
 
 
 def test_errors_are_counted_and_a_server_that_only_fails_fails_the_bench() -> None:

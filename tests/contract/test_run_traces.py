@@ -99,7 +99,7 @@ def told(span: ReadableSpan) -> dict[str, object]:
 
 
 def broken() -> ScriptedAnswer:
-    return ScriptedAnswer(error=EngineError("EN203", "lost"))
+    return ScriptedAnswer(error=EngineError("EN403", "lost"))
 
 
 def canary_backend() -> ScriptBackend:
@@ -141,14 +141,14 @@ async def test_a_failed_try_is_a_span_with_its_code_and_the_next_is_another() ->
     steps = {one.name: one for one in spans if one.name.startswith("step")}
     assert {"step a", "step a#2"} == set(steps)
     assert StatusCode.ERROR is steps["step a"].status.status_code
-    assert "EN203" == told(steps["step a"])["error.type"]
+    assert "EN403" == told(steps["step a"])["error.type"]
     assert StatusCode.UNSET is steps["step a#2"].status.status_code
     failed = next(one for one in spans if label(one) == "chat @ a")
     assert StatusCode.ERROR is failed.status.status_code
 
 
 async def test_branches_of_a_later_try_lie_in_that_try() -> None:
-    tried = ScriptedAnswer(error=EngineError("EN203", "lost"))
+    tried = ScriptedAnswer(error=EngineError("EN403", "lost"))
 
     spans = await spans_of(
         "flowforge: 1\nname: t\nsteps:\n  each:\n    for: one in [1]\n"

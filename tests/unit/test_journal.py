@@ -360,6 +360,28 @@ def test_two_writers_and_a_reader_do_not_disturb_each_other(tmp_path: Path) -> N
         assert [200, 200] == [len(reader.works(name)) for name in ("r1", "r2")]
 
 
+def test_many_that_open_a_new_journal_at_once_all_get_it(tmp_path: Path) -> None:
+    failures: list[Exception] = []
+
+    def open_it(path: Path, start: threading.Barrier) -> None:
+        start.wait()
+        try:
+            Journal(path).close()
+        except Exception as error:
+            failures.append(error)
+
+    for idx in range(20):
+        start = threading.Barrier(8)
+        place = tmp_path / f"{idx}.db"
+        threads = [threading.Thread(target=open_it, args=(place, start)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert not failures
+
+
 # -- who has a run ---------------------------------------------------------------------------------
 
 
