@@ -39,8 +39,22 @@ async def output(sequence: EngineSequence, max_tokens: int) -> list[int]:
     return tokens
 
 
-def engine(*, num_pages: int = 256, page_size: int = 4) -> Engine:
-    return Engine(lambda: history_core(num_pages=num_pages, page_size=page_size)[0])
+LONG = 15_000
+"""Tokens that take seconds: nothing that a test does meanwhile comes too late."""
+
+
+def engine(*, num_pages: int = 256, page_size: int = 4, max_context_len: int = 1000) -> Engine:
+    def make_core() -> EngineCore:
+        return history_core(
+            num_pages=num_pages, page_size=page_size, max_context_len=max_context_len
+        )[0]
+
+    return Engine(make_core)
+
+
+def patient_engine() -> Engine:
+    """With room for LONG tokens."""
+    return engine(num_pages=LONG // 2, max_context_len=2 * LONG)
 
 
 async def test_tokens_arrive_and_join_the_sequence() -> None:
@@ -129,9 +143,9 @@ async def test_a_fork_of_a_generating_sequence_has_the_tokens_of_that_moment() -
 
 
 async def test_leaving_the_engine_ends_generations_with_an_error_and_hangs_nobody() -> None:
-    async with engine() as running:
+    async with patient_engine() as running:
         sequence = running.open(PROMPT)
-        updates = sequence.generate(request(900, ignore_eos=True))
+        updates = sequence.generate(request(LONG, ignore_eos=True))
         await anext(updates)
 
     with pytest.raises(EngineError, match="the engine was closed"):
@@ -317,9 +331,9 @@ async def test_a_refused_prompt_leaves_no_sequence_behind() -> None:
 
 
 async def test_closing_while_another_task_reads_ends_the_reader() -> None:
-    async with engine() as running:
+    async with patient_engine() as running:
         sequence = running.open(PROMPT)
-        async with aclosing(sequence.generate(request(900, ignore_eos=True))) as updates:
+        async with aclosing(sequence.generate(request(LONG, ignore_eos=True))) as updates:
             await anext(updates)
             await sequence.close()
             with pytest.raises(EngineError, match="closed while generating"):

@@ -216,15 +216,16 @@ def history_core(
     speculator: Speculator | None = None,
     make_runner: Callable[[KvCache], HistoryRunner] = HistoryRunner,
     overlaps: bool = False,
+    max_context_len: int = 1000,
 ) -> tuple[EngineCore, HistoryRunner, KvCache]:
-    """An engine core on the stand-in; its context is 1,000 tokens."""
+    """An engine core on the stand-in."""
     kv = KvCache(num_pages, page_size, host=HostTier(num_host_slots) if num_host_slots else None)
     runner = make_runner(kv)
     core = EngineCore(
         runner,
         kv,
         SchedulerLimits(max_step_tokens, max_running),
-        ModelLimits(VOCAB_SIZE, 1000, frozenset({EOS})),
+        ModelLimits(VOCAB_SIZE, max_context_len, frozenset({EOS})),
         clock=clock,
         policy=policy,
         speculator=speculator,
