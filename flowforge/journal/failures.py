@@ -16,6 +16,11 @@ BUSY_TIMEOUT_S = 10.0
 """How long one process waits for another that writes to the same journal."""
 
 
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection holds what is needed, so that waiting may help."""
+    return _primary_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
 @contextmanager
 def told(path: Path) -> Generator[None]:
     """Turn SQLite's errors about the journal at `path` into EngineError EN7xx."""
@@ -27,10 +32,9 @@ def told(path: Path) -> Generator[None]:
 
 def journal_error(path: Path, error: sqlite3.Error) -> EngineError:
     """EN701 locked, EN702 no space, EN703 damaged, EN704 cannot be opened or written."""
-    # Extended codes keep the primary one in their low byte.
-    primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    primary = _primary_code(error)
     name = f"the journal {str(path)!r}"
-    if primary in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+    if is_busy(error):
         return EngineError(
             "EN701",
             f"{name} is locked: another process has been writing to it for over "
@@ -56,6 +60,11 @@ def journal_error(path: Path, error: sqlite3.Error) -> EngineError:
         help="check that its folder is there and can be written to, or choose another file by "
         "--journal",
     )
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    # Extended codes keep the primary one in their low byte.
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
 def _is_full(error: sqlite3.Error) -> bool:

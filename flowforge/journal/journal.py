@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from flowforge.errors import EngineError
 from flowforge.journal.contents import Encoder, decode, pack_tokens
-from flowforge.journal.failures import BUSY_TIMEOUT_S, told
+from flowforge.journal.failures import BUSY_TIMEOUT_S, is_busy, told
 from flowforge.journal.reader import JournalReader
 from flowforge.journal.records import (
     Resumed,
@@ -319,7 +319,6 @@ def _keep_log_ahead(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not is_busy or time.monotonic() > until:
+            if not is_busy(error) or time.monotonic() > until:
                 raise
         time.sleep(_BUSY_PAUSE_S)
