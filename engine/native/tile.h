@@ -252,13 +252,12 @@ INLINE void gather_some(int n, const struct tile *tile, const struct tile *next,
 static void attend_batch(const struct tile *tile, const struct tile *next, struct batch *batch,
                          int64_t head_dim, float scale, float softcap) {
   int length = batch->length, first = length < MOST_QUERIES ? length : MOST_QUERIES;
-  if (next->num_rows) score_some(first, tile, next, batch, 0, head_dim);
-  else score_some(first, tile, 0, batch, 0, head_dim);
+  const struct tile *asked = next->num_rows ? next : 0;
+  score_some(first, tile, asked, batch, 0, head_dim);
   for (int i = first; i < length; i += MOST_QUERIES)
     score_some(length - i, tile, 0, batch, i, head_dim);
   weigh(batch, scale, softcap);
-  if (next->num_rows) gather_some(first, tile, next, batch, 0, head_dim);
-  else gather_some(first, tile, 0, batch, 0, head_dim);
+  gather_some(first, tile, asked, batch, 0, head_dim);
   for (int i = first; i < length; i += MOST_QUERIES)
     gather_some(length - i, tile, 0, batch, i, head_dim);
   batch->length = 0;
