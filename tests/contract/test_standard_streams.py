@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from gone_reader import run_for_a_reader_that_left
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,21 +110,8 @@ def test_progress_for_a_full_disk_ends_with_a_documented_code(
     assert 2 == done.returncode
 
 
-def test_help_for_a_reader_that_left_has_the_code_of_broken_pipes(tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-
-    done = subprocess.run(
-        [sys.executable, "-m", "flowforge", "--help"],
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    os.close(writer)
-
-    assert (141, "") == (done.returncode, done.stderr)
+def test_help_for_a_reader_that_left_has_the_code_of_broken_pipes() -> None:
+    assert (141, "") == run_for_a_reader_that_left("--help")
 
 
 def statuses(tmp_path: Path) -> list[str]:
